@@ -7,14 +7,19 @@ pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
 pub(crate) mod examine;
+pub(crate) mod floor;
+pub(crate) mod keyspace;
 pub(crate) mod memory;
+pub(crate) mod options;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod provider;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod retry;
+pub(crate) mod run_ids;
 mod send;
+pub(crate) mod tasks;
 pub(crate) mod tls;
 
 use std::{

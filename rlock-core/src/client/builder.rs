@@ -15,7 +15,7 @@ use crate::{
     error::LockError,
     limits,
     options::{Identity, Options, Reentry, Replicas},
-    store::{credentials::Credentials, provider::Provider, redis::RedisOptions},
+    store::{credentials::Credentials, options::StoreOptions, provider::Provider},
 };
 
 /// A builder of a [`LockClient`](crate::LockClient).
@@ -42,7 +42,7 @@ use crate::{
 #[must_use = "a builder does nothing until it connects"]
 pub struct LockClientBuilder {
     options: Options,
-    redis: RedisOptions,
+    store: StoreOptions,
     connect_retry_for: Duration,
     clock: ClockOption,
     /// Opened only if the runtime is known to have timers and I/O.
@@ -51,21 +51,21 @@ pub struct LockClientBuilder {
 
 impl Default for LockClientBuilder {
     fn default() -> Self {
-        let redis = RedisOptions::default();
+        let store = StoreOptions::default();
         Self {
             options: Options {
                 lock: LockOptions::default(),
                 reentry: Reentry::default(),
                 max_local_handovers: 16,
-                response_timeout: redis.response_timeout,
-                fence_retention: redis.fence_retention,
+                response_timeout: store.response_timeout,
+                fence_retention: store.fence_retention,
                 replicas: None,
                 identity: Identity::default(),
                 inspectable: true,
                 trace_id: None,
                 redact_keys: false,
             },
-            redis,
+            store,
             connect_retry_for: Duration::ZERO,
             clock: ClockOption::default(),
             second_connection: true,
@@ -85,7 +85,7 @@ impl LockClientBuilder {
     /// Making the client returns [`LockError::InvalidOption`] for a longer prefix, and for one with
     /// braces, white space or control characters.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.redis.prefix = prefix.into();
+        self.store.prefix = prefix.into();
         self
     }
 
@@ -177,7 +177,7 @@ impl LockClientBuilder {
     /// Enables or disables `TCP_NODELAY`, which sends each request at once. Enabled by default.
     /// Disable it on a slow network where packets are expensive.
     pub fn tcp_nodelay(mut self, at_once: bool) -> Self {
-        self.redis.connection.nodelay = at_once;
+        self.store.connection.nodelay = at_once;
         self
     }
 
@@ -188,7 +188,7 @@ impl LockClientBuilder {
     ///
     /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.redis.connect_timeout = timeout;
+        self.store.connect_timeout = timeout;
         self
     }
 
@@ -261,7 +261,7 @@ impl LockClientBuilder {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.redis.connection.credentials = Some(Provider::new(
+        self.store.connection.credentials = Some(Provider::new(
             "the provider of credentials failed",
             provider,
         ));
@@ -293,23 +293,23 @@ impl LockClientBuilder {
 
     fn check(&self) -> Result<(), LockError> {
         limits::lock(limits::OF_CLIENT, &self.options.lock)?;
-        limits::timeout("connect_timeout", self.redis.connect_timeout)?;
+        limits::timeout("connect_timeout", self.store.connect_timeout)?;
         limits::wait("connect_retry_for", Wait::For(self.connect_retry_for))?;
         limits::timeout("response_timeout", self.options.response_timeout)?;
         limits::replicas(self.options.replicas)?;
         limits::fence_retention(self.options.fence_retention)?;
         limits::service(&self.options.identity)?;
-        limits::prefix("prefix", &self.redis.prefix)
+        limits::prefix("prefix", &self.store.prefix)
     }
 }
 
 impl fmt::Debug for LockClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClientBuilder")
-            .field("prefix", &self.redis.prefix)
+            .field("prefix", &self.store.prefix)
             .field("lock", &self.options.lock)
             .field("response_timeout", &self.options.response_timeout)
-            .field("connect_timeout", &self.redis.connect_timeout)
+            .field("connect_timeout", &self.store.connect_timeout)
             .finish_non_exhaustive()
     }
 }

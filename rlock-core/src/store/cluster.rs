@@ -40,8 +40,9 @@ use self::{
 use super::{
     BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError,
     endpoint::ClusterEndpoint,
+    options::StoreOptions,
     redis::{
-        RedisOptions, SHORTEST_SILENCE,
+        SHORTEST_SILENCE,
         errors::{MOST_REPEATS, may_be_repeated},
     },
 };
@@ -54,7 +55,7 @@ impl ClusterStore {
     /// Makes a store of which the URL names some nodes. The connections live on `runtime`.
     pub(crate) fn new(
         endpoint: ClusterEndpoint,
-        options: RedisOptions,
+        options: StoreOptions,
         listener: Listener,
         runtime: &Handle,
         callers: Option<Handle>,

@@ -22,20 +22,21 @@ use self::{checks::report, connection::Peer, findings::Part};
 use super::{
     cluster::slots::{Layout, NodeAddr},
     endpoint::{ClusterEndpoint, ServerEndpoint},
+    options::StoreOptions,
     redis::{
-        RedisOptions,
         errors::without_kind,
-        sentinel::{self, Master, Named},
+        sentinel,
+        sentinel::{Master, Named},
     },
 };
 
 /// Examines the server that has all locks, and those around it.
-pub(crate) async fn server(endpoint: ServerEndpoint, options: &RedisOptions) -> Vec<ServerReport> {
+pub(crate) async fn server(endpoint: ServerEndpoint, options: &StoreOptions) -> Vec<ServerReport> {
     one_server(endpoint, Part::Master, options).await
 }
 
 /// Examines a server of a quorum, and those around it.
-pub(crate) async fn member(endpoint: ServerEndpoint, options: &RedisOptions) -> Vec<ServerReport> {
+pub(crate) async fn member(endpoint: ServerEndpoint, options: &StoreOptions) -> Vec<ServerReport> {
     one_server(endpoint, Part::Member, options).await
 }
 
@@ -43,7 +44,7 @@ pub(crate) async fn member(endpoint: ServerEndpoint, options: &RedisOptions) -> 
 async fn one_server(
     endpoint: ServerEndpoint,
     part: Part,
-    options: &RedisOptions,
+    options: &StoreOptions,
 ) -> Vec<ServerReport> {
     match endpoint {
         ServerEndpoint::Fixed(info) => vec![report(Peer::new(info, options), part).await],
@@ -162,7 +163,7 @@ async fn replicas_of(master: &Peer) -> Vec<(String, u16)> {
 /// Examines the masters of a cluster and their replicas. Returns an error if no node knows the masters.
 pub(crate) async fn cluster(
     named: ClusterEndpoint,
-    options: &RedisOptions,
+    options: &StoreOptions,
 ) -> Result<Vec<ServerReport>, String> {
     let (any, mut failures) = (Peer::node(named.node, options), Vec::new());
     for (host, port) in named.nodes {

@@ -39,11 +39,11 @@ use self::{
     replies::{only, read_acquired, read_difference, read_entry, read_renewed},
     requests::{Parameter, Request, call},
 };
-use super::{
-    BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError,
-    redis::{RedisOptions, keyspace::Keyspace},
+use super::{BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError};
+use crate::{
+    metrics,
+    store::{keyspace::Keyspace, options::StoreOptions},
 };
-use crate::metrics;
 
 /// How often a request is repeated because its session has ended.
 const MOST_REPEATS: usize = 2;
@@ -59,7 +59,7 @@ impl PostgresStore {
     /// Makes a store that is not connected.
     pub(crate) fn of(
         endpoint: PostgresEndpoint,
-        options: &RedisOptions,
+        options: &StoreOptions,
         listener: &Listener,
     ) -> Arc<Self> {
         let background = Link::new(
@@ -75,7 +75,7 @@ impl PostgresStore {
         })
     }
 
-    fn options(&self) -> &RedisOptions {
+    fn options(&self) -> &StoreOptions {
         &self.background.options
     }
 

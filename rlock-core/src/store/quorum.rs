@@ -12,7 +12,6 @@ mod redlock;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{Either, join_all};
-
 use rlock_proto::{
     key::Key,
     lease::MAX_LEASE,
@@ -24,12 +23,18 @@ use rlock_proto::{
 
 use self::call::{LateReplies, Members, QuorumCall};
 use super::{
-    BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError,
-    endpoint::ServerEndpoint,
-    redis::{Floor, RedisOptions, RedisStore, RunIds, SameServer},
-    retry_within,
+    BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
+    redis::RedisStore, retry_within,
 };
-use crate::{clock::ClientClock, error::LockError};
+use crate::{
+    clock::ClientClock,
+    error::LockError,
+    store::{
+        floor::Floor,
+        options::StoreOptions,
+        run_ids::{RunIds, SameServer},
+    },
+};
 
 /// How long a new client waits for further members once a majority is connected.
 const LATE_CONNECTIONS: Duration = Duration::from_millis(500);
@@ -49,7 +54,7 @@ impl QuorumStore {
     /// Makes a store that is not connected.
     pub(crate) fn new(
         servers: &[ServerEndpoint],
-        options: RedisOptions,
+        options: StoreOptions,
         listener: Listener,
         is_held: IsHeld,
     ) -> Self {
@@ -60,12 +65,12 @@ impl QuorumStore {
                 listener(event);
             }
         });
-        let options = RedisOptions {
+        let options = StoreOptions {
             run_ids: Some(Arc::<RunIds>::default()),
             ..options
         };
         let member = |(server, endpoint): (usize, &ServerEndpoint)| {
-            let options = RedisOptions {
+            let options = StoreOptions {
                 server,
                 ..options.clone()
             };

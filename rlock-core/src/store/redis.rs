@@ -11,17 +11,13 @@ pub(super) mod errors;
 mod exchange;
 #[cfg(test)]
 mod fake;
-mod floor;
 mod for_quorum;
 mod foreign;
-pub(super) mod keyspace;
 pub(super) mod link;
-mod options;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod replicas;
 mod replies;
-mod run_ids;
 pub(crate) mod scripts;
 pub(super) mod sentinel;
 mod usage;
@@ -47,18 +43,12 @@ use self::{
     commands::{Commands, Operation},
     dial::boxed,
     errors::{MOST_REPEATS, is_foreign, is_of_replica, is_refused, may_be_repeated},
-    keyspace::Keyspace,
     link::Link,
     replicas::ReplicaCheck,
 };
-pub(crate) use self::{
-    dial::connecting,
-    floor::Floor,
-    options::RedisOptions,
-    run_ids::{RunIds, SameServer},
-};
 use super::{
     BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
+    keyspace::Keyspace, options::StoreOptions,
 };
 
 /// The shortest time without a reply after which the client tries another connection.
@@ -75,7 +65,7 @@ impl RedisStore {
     /// Makes a store that is not connected.
     pub(crate) fn of(
         endpoint: ServerEndpoint,
-        options: &RedisOptions,
+        options: &StoreOptions,
         listener: &Listener,
         callers: Option<&Handle>,
     ) -> Arc<Self> {
@@ -86,7 +76,7 @@ impl RedisStore {
     pub(super) fn new(
         endpoint: ServerEndpoint,
         keyspace: Keyspace,
-        options: &RedisOptions,
+        options: &StoreOptions,
         listener: &Listener,
         callers: Option<&Handle>,
     ) -> Arc<Self> {

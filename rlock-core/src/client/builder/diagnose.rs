@@ -14,8 +14,9 @@ use crate::{
     error::LockError,
     store::{
         endpoint::Endpoint,
-        examine::{self, Finding, ServerReport, Severity, failures, whole_quorum},
-        redis::RedisOptions,
+        examine,
+        examine::{Finding, ServerReport, Severity, failures, whole_quorum},
+        options::StoreOptions,
     },
     store_url::StoreUrl,
 };
@@ -65,9 +66,9 @@ impl LockClientBuilder {
 
     /// Examines all servers. Returns why the store cannot be reached, if it cannot.
     async fn examine(&self, endpoint: Endpoint) -> Result<Vec<ServerReport>, String> {
-        let options = RedisOptions {
+        let options = StoreOptions {
             response_timeout: self.options.response_timeout,
-            ..self.redis.clone()
+            ..self.store.clone()
         };
         match endpoint {
             Endpoint::Memory(_) => Ok(Vec::new()),

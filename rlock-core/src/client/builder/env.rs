@@ -58,7 +58,7 @@ impl LockClientBuilder {
         let text = |name| text(name, get(name));
         if let Some(prefix) = text(PREFIX)? {
             limits::prefix(PREFIX, &prefix)?;
-            self.redis.prefix = prefix;
+            self.store.prefix = prefix;
         }
         if let Some(lease) = text(LEASE)? {
             let lease = duration(LEASE, &lease)?;
@@ -180,8 +180,8 @@ mod tests {
         ] {
             assert_eq!(read(WAIT, text).expect(text).options.lock.wait, wait);
         }
-        assert_eq!(read(PREFIX, "jobs:").expect("valid").redis.prefix, "jobs:");
-        assert_eq!(read(PREFIX, "").expect("valid").redis.prefix, "");
+        assert_eq!(read(PREFIX, "jobs:").expect("valid").store.prefix, "jobs:");
+        assert_eq!(read(PREFIX, "").expect("valid").store.prefix, "");
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
             .default_lease(one);
         let builder = builder.read(only(LEASE, "2s")).expect("valid");
         assert_eq!(builder.options.lock.lease, two);
-        assert_eq!(builder.redis.prefix, "kept:", "RLOCK_PREFIX is not set");
+        assert_eq!(builder.store.prefix, "kept:", "RLOCK_PREFIX is not set");
         assert_eq!(builder.default_lease(one).options.lock.lease, one);
     }
 

@@ -143,7 +143,7 @@ impl LockClientBuilder {
     /// # }
     /// ```
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.redis.connection.tls.trust(pem.into());
+        self.store.connection.tls.trust(pem.into());
         self
     }
 
@@ -162,7 +162,7 @@ impl LockClientBuilder {
         key: impl Into<Vec<u8>>,
     ) -> Self {
         let own = ClientCertificate::new(certificate, key);
-        self.redis.connection.tls.present(own);
+        self.store.connection.tls.present(own);
         self
     }
 
@@ -203,7 +203,7 @@ impl LockClientBuilder {
         F: Future<Output = Result<ClientCertificate, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.redis.connection.tls.present_from(provider);
+        self.store.connection.tls.present_from(provider);
         self
     }
 }

@@ -12,11 +12,7 @@ use crate::{
     blocking::block_on,
     client::LockClient,
     drivers::drives_connections,
-    engine::{
-        core::{self, Core},
-        driver::ClientHandle,
-        shell::Shell,
-    },
+    engine::{core, core::Core, driver::ClientHandle, shell::Shell},
     error::LockError,
     limits,
     store::{
@@ -25,8 +21,10 @@ use crate::{
         credentials,
         endpoint::Endpoint,
         memory::{MemoryStore, SharedStore},
+        options::StoreOptions,
         quorum::{QuorumStore, named_twice},
-        redis::{RedisOptions, RedisStore, connecting},
+        redis::RedisStore,
+        tasks::connecting,
     },
     store_url::StoreUrl,
 };
@@ -129,18 +127,18 @@ impl LockClientBuilder {
     fn prepare(mut self, endpoint: Endpoint) -> Result<Core, LockError> {
         self.check_for(&endpoint)?;
         let (thread, clock) = self.clock.start()?;
-        self.redis.clock = clock;
+        self.store.clock = clock;
         let id = Uuid::new_v4();
         let needs_majority = matches!(endpoint, Endpoint::Quorum(_));
-        let clock = self.redis.clock.clone();
+        let clock = self.store.clock.clone();
         let shell = Arc::new(Shell::new(id, &self.options, clock, needs_majority));
-        let options = RedisOptions {
+        let options = StoreOptions {
             client: id,
             floor: Arc::default(),
             response_timeout: self.options.response_timeout,
             fence_retention: self.options.fence_retention,
             replicas: self.options.replicas,
-            ..self.redis.clone()
+            ..self.store.clone()
         };
         let (listener, runtime) = (core::listener(Arc::clone(&shell), id), &thread.runtime);
         let store: Arc<dyn Store> = match endpoint {
@@ -149,7 +147,7 @@ impl LockClientBuilder {
                     "" => Arc::default(),
                     name => SharedStore::named(name),
                 };
-                let clock = self.redis.clock.clone();
+                let clock = self.store.clock.clone();
                 #[cfg(feature = "testing")]
                 shared.check_clock(&name, &clock)?;
                 Arc::new(MemoryStore::join(shared, id, clock, listener))
@@ -167,7 +165,7 @@ impl LockClientBuilder {
                 Arc::new(QuorumStore::new(&servers, options, listener, is_held))
             }
         };
-        let clock = self.redis.clock;
+        let clock = self.store.clock;
         let options = (self.options, needs_majority);
         Ok(Core::new(id, clock, options, store, shell, thread))
     }
@@ -177,8 +175,8 @@ impl LockClientBuilder {
         self.check()?;
         #[cfg(feature = "testing")]
         self.clock.check(endpoint)?;
-        self.redis.connection.tls.check(endpoint.uses_tls())?;
-        if self.redis.connection.credentials.is_some() {
+        self.store.connection.tls.check(endpoint.uses_tls())?;
+        if self.store.connection.credentials.is_some() {
             credentials::check(endpoint)?;
         }
         match endpoint {

@@ -13,8 +13,9 @@ use super::{
 use crate::store::{
     StoreError,
     endpoint::ClusterEndpoint,
+    options::ConnectionSettings,
     redis::{
-        address::{ConnectionSettings, LOGIN, Server, elsewhere},
+        address::{LOGIN, Server, classify_login, elsewhere},
         dial::plain,
         errors::{not_sent, not_yet, timed_out},
         sentinel::highest_epoch,
@@ -141,7 +142,7 @@ impl Seeds {
 
     /// Classifies an error of a request that changes nothing.
     fn refused(&self, error: RedisError) -> StoreError {
-        self.settings.classify(error, LOGIN).not_executed()
+        classify_login(&self.settings, error, LOGIN).not_executed()
     }
 }
 

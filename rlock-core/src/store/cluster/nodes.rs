@@ -22,12 +22,13 @@ use super::{
 use crate::store::{
     StoreError,
     endpoint::ServerEndpoint,
+    keyspace::Keyspace,
+    options::StoreOptions,
     redis::{
-        RedisOptions, RedisStore,
-        dial::AbortOnDrop,
+        RedisStore,
         errors::{not_yet, unexpected},
-        keyspace::Keyspace,
     },
+    tasks::AbortOnDrop,
 };
 
 /// A node and its connections, which end with it.
@@ -62,7 +63,7 @@ async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
 
 pub(super) struct Nodes {
     pub(super) seeds: Seeds,
-    pub(super) options: RedisOptions,
+    pub(super) options: StoreOptions,
     pub(super) listener: Listener,
     background: Handle,
     pub(super) callers: Option<Handle>,
@@ -83,7 +84,7 @@ pub(super) struct Table {
 impl Nodes {
     pub(super) fn new(
         seeds: Seeds,
-        options: RedisOptions,
+        options: StoreOptions,
         listener: Listener,
         background: Handle,
         callers: Option<Handle>,
@@ -282,7 +283,7 @@ mod tests {
 
     /// Returns nodes, and what they report.
     fn nodes() -> (Nodes, Reported) {
-        let options = RedisOptions::for_tests(uuid::Uuid::nil());
+        let options = StoreOptions::for_tests(uuid::Uuid::nil());
         let endpoint = Endpoint::parse("redis-cluster://127.0.0.1:1").expect("valid");
         let Endpoint::Cluster(endpoint) = endpoint else {
             panic!("a cluster");

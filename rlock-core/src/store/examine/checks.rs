@@ -16,10 +16,13 @@ use super::{
     findings::{Finding, Part, ServerReport},
     info::{eviction, numbers, unknown, version, version_of},
 };
-use crate::store::redis::{
-    capabilities::{self, tracking},
-    errors::{DECLARED_ONLY, is_undeclared, without_kind},
+use crate::store::{
     keyspace::Keyspace,
+    redis::{
+        capabilities,
+        capabilities::tracking,
+        errors::{DECLARED_ONLY, is_undeclared, without_kind},
+    },
 };
 
 struct Checks<'a> {

@@ -7,8 +7,8 @@ use redis::{
 
 use crate::store::{
     endpoint::address,
+    options::StoreOptions,
     redis::{
-        RedisOptions,
         address::{Server, elsewhere},
         errors::{NO_RESP3, without_kind},
     },
@@ -18,7 +18,7 @@ use crate::store::{
 #[derive(Clone)]
 pub(super) struct Peer {
     info: ConnectionInfo,
-    pub(super) options: RedisOptions,
+    pub(super) options: StoreOptions,
     pub(super) is_of_cluster: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Opened {
 }
 
 impl Peer {
-    pub(super) fn new(info: ConnectionInfo, options: &RedisOptions) -> Self {
+    pub(super) fn new(info: ConnectionInfo, options: &StoreOptions) -> Self {
         Self {
             info,
             options: options.clone(),
@@ -38,14 +38,14 @@ impl Peer {
     }
 
     /// Returns a Sentinel, whose login is in its URL.
-    pub(super) fn sentinel(info: ConnectionInfo, options: &RedisOptions) -> Self {
+    pub(super) fn sentinel(info: ConnectionInfo, options: &StoreOptions) -> Self {
         let mut sentinel = Self::new(info, options);
         sentinel.options.connection.credentials = None;
         sentinel
     }
 
     /// Returns a node of a cluster. The host is a placeholder.
-    pub(super) fn node(info: ConnectionInfo, options: &RedisOptions) -> Self {
+    pub(super) fn node(info: ConnectionInfo, options: &StoreOptions) -> Self {
         Self {
             is_of_cluster: true,
             ..Self::new(info, options)

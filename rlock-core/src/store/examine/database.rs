@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::time::timeout;
 
 use super::findings::{Finding, ServerReport};
-use crate::store::{StoreError, postgres::PostgresEndpoint, redis::RedisOptions};
+use crate::store::{StoreError, options::StoreOptions, postgres::PostgresEndpoint};
 
 /// The oldest version that can run the functions.
 const OLDEST: i32 = 130_000;
@@ -20,7 +20,7 @@ const FACTS: &str = "SELECT current_setting('server_version_num')::int, current_
   (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 /// Examines a database. The permissions and the schema need no check of their own, because a lock there shows them.
-pub(crate) async fn database(endpoint: &PostgresEndpoint, options: &RedisOptions) -> ServerReport {
+pub(crate) async fn database(endpoint: &PostgresEndpoint, options: &StoreOptions) -> ServerReport {
     let mut report = ServerReport::new(&endpoint.to_string(), true);
     let asked = timeout(options.connect_timeout, facts(endpoint, options)).await;
     match asked {
@@ -36,7 +36,7 @@ pub(crate) async fn database(endpoint: &PostgresEndpoint, options: &RedisOptions
 
 async fn facts(
     endpoint: &PostgresEndpoint,
-    options: &RedisOptions,
+    options: &StoreOptions,
 ) -> Result<Vec<Finding>, StoreError> {
     let session = endpoint.look(options).await?;
     let (began, local) = (Instant::now(), SystemTime::now());

@@ -14,9 +14,7 @@ use tokio_postgres::{
 use super::tls::Rustls;
 use super::{address::PostgresEndpoint, errors::classify_connect};
 use crate::store::{
-    StoreError,
-    credentials::Credentials,
-    redis::{RedisOptions, dial::AbortOnDrop},
+    StoreError, credentials::Credentials, options::StoreOptions, tasks::AbortOnDrop,
 };
 
 /// The time of silence after which the system asks the server for a sign of life, and again after each third of it.
@@ -33,7 +31,7 @@ impl PostgresEndpoint {
     /// Opens a session with this name, within a time. The session ends with the handle.
     pub(super) async fn dial(
         &self,
-        options: &RedisOptions,
+        options: &StoreOptions,
         within: Duration,
         name: &str,
         receive: Receive,
@@ -80,7 +78,7 @@ impl PostgresEndpoint {
     /// Opens a session in which to look at the server.
     pub(in crate::store) async fn look(
         &self,
-        options: &RedisOptions,
+        options: &StoreOptions,
     ) -> Result<LookingSession, StoreError> {
         let within = options.connect_timeout;
         let dialled = self.dial(options, within, "rlock", Box::new(|_| {}), Box::new(|| {}));

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     metrics::ConnectionMetrics,
-    store::{StoreError, redis::RedisOptions},
+    store::{StoreError, options::StoreOptions},
     wording::shown,
 };
 
@@ -31,7 +31,7 @@ const REFUSED: Duration = Duration::from_secs(2);
 /// A session that is replaced when it ends.
 pub(super) struct Link {
     pub(super) endpoint: PostgresEndpoint,
-    pub(super) options: RedisOptions,
+    pub(super) options: StoreOptions,
     /// Receives the notifications, if the session listens.
     listener: Option<Listener>,
     metrics: Option<ConnectionMetrics>,
@@ -53,7 +53,7 @@ impl Link {
     /// Makes the link of a client that listens, if there is a listener.
     pub(super) fn new(
         endpoint: PostgresEndpoint,
-        options: RedisOptions,
+        options: StoreOptions,
         listener: Option<Listener>,
     ) -> Arc<Self> {
         Arc::new(Self {

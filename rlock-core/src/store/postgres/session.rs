@@ -17,10 +17,7 @@ use super::{
 };
 use crate::{
     fingerprint::fingerprint,
-    store::{
-        StoreError,
-        redis::{RedisOptions, dial::AbortOnDrop, keyspace::Keyspace},
-    },
+    store::{StoreError, keyspace::Keyspace, options::StoreOptions, tasks::AbortOnDrop},
 };
 
 /// The pause before the client looks again whether a former session has ended.
@@ -46,7 +43,7 @@ pub(super) struct Session {
 pub(super) struct Opening<'a> {
     pub(super) epoch: u64,
     pub(super) endpoint: &'a PostgresEndpoint,
-    pub(super) options: &'a RedisOptions,
+    pub(super) options: &'a StoreOptions,
     pub(super) within: Duration,
     /// The process that served the session before.
     pub(super) former: Option<i32>,
@@ -141,7 +138,7 @@ async fn end(client: &Client, process: i32, name: &str) -> Result<(), Error> {
 }
 
 /// Returns the name of a client's sessions, by which others find those of the same schema and prefix.
-fn session_name(options: &RedisOptions, schema: &str) -> String {
+fn session_name(options: &StoreOptions, schema: &str) -> String {
     format!(
         "rlock:{}:{}",
         options.client,
@@ -182,14 +179,14 @@ pub(super) fn parts_of(message: &str) -> Vec<String> {
 /// Reads the notifications of one session.
 pub(super) struct Inbox {
     pub(super) listener: Listener,
-    pub(super) options: RedisOptions,
+    pub(super) options: StoreOptions,
     pub(super) keyspace: Keyspace,
     /// The parts of a message that is not complete.
     parts: String,
 }
 
 impl Inbox {
-    pub(super) fn new(listener: Listener, options: RedisOptions) -> Self {
+    pub(super) fn new(listener: Listener, options: StoreOptions) -> Self {
         Self {
             listener,
             keyspace: Keyspace::new(options.prefix.clone()),
@@ -236,7 +233,7 @@ mod tests {
         let received = Arc::<Mutex<Vec<Notification>>>::default();
         let log = Arc::clone(&received);
         let listener = Arc::new(move |one| log.lock().expect("no panic").push(one));
-        let mut inbox = Inbox::new(listener, RedisOptions::default());
+        let mut inbox = Inbox::new(listener, StoreOptions::default());
         let messages = ["@short".to_owned(), format!("@{}", "ü".repeat(20_000))];
         for message in &messages {
             let parts = parts_of(message);

@@ -262,16 +262,17 @@ impl LateReplies {
 mod tests {
     use std::future::pending;
 
-    use super::*;
-    use crate::store::{endpoint::Endpoint, redis::RedisOptions};
     use rlock_proto::store::Listener;
+
+    use super::*;
+    use crate::store::{endpoint::Endpoint, options::StoreOptions};
 
     /// Makes members that are not connected.
     fn members(many: usize) -> Members {
         let Ok(Endpoint::Server(endpoint)) = Endpoint::parse("redis://127.0.0.1/") else {
             panic!("a server");
         };
-        let (options, listener): (_, Listener) = (RedisOptions::default(), Arc::new(drop));
+        let (options, listener): (_, Listener) = (StoreOptions::default(), Arc::new(drop));
         let member = |_| RedisStore::of(endpoint.clone(), &options, &listener, None);
         (0..many).map(member).collect()
     }

@@ -16,9 +16,7 @@ use super::{
     errors::{classify_connect, not_sent, refuses_protocol, wants_password, without_kind},
     sentinel::{self, Master, Named},
 };
-use crate::store::{
-    StoreError, credentials::Credentials, endpoint::ServerEndpoint, provider::Provider, tls::Tls,
-};
+use crate::store::{StoreError, endpoint::ServerEndpoint, options::ConnectionSettings};
 
 /// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -59,14 +57,6 @@ pub(super) struct Promotions {
     next_by: Option<Instant>,
 }
 
-/// The connection settings that a URL does not contain.
-#[derive(Clone)]
-pub(crate) struct ConnectionSettings {
-    pub(crate) nodelay: bool,
-    pub(crate) tls: Tls,
-    pub(crate) credentials: Option<Provider<Credentials>>,
-}
-
 /// A server, and how connections to it are made.
 pub(in crate::store) struct Server {
     pub(super) info: ConnectionInfo,
@@ -75,31 +65,23 @@ pub(in crate::store) struct Server {
     settings: ConnectionSettings,
 }
 
-impl Default for ConnectionSettings {
-    fn default() -> Self {
-        Self {
-            nodelay: true,
-            tls: Tls::default(),
-            credentials: None,
-        }
+/// Classifies an error of an attempt to connect. `login` explains where the URL contains user and password. With
+/// a provider, a refused login is transient, because the provider may have other credentials by now.
+pub(in crate::store) fn classify_login(
+    settings: &ConnectionSettings,
+    error: RedisError,
+    login: &'static str,
+) -> StoreError {
+    if settings.credentials.is_none() {
+        return classify_connect(error, login);
     }
-}
-
-impl ConnectionSettings {
-    /// Classifies an error of an attempt to connect. `login` explains where the URL contains user and password. With
-    /// a provider, a refused login is transient, because the provider may have other credentials by now.
-    pub(in crate::store) fn classify(&self, error: RedisError, login: &'static str) -> StoreError {
-        if self.credentials.is_none() {
-            return classify_connect(error, login);
-        }
-        let is_transient = wants_password(&error);
-        let mut error = classify_connect(
-            error,
-            "the provider of `credentials` is asked at each attempt",
-        );
-        error.transient |= is_transient;
-        error
-    }
+    let is_transient = wants_password(&error);
+    let mut error = classify_connect(
+        error,
+        "the provider of `credentials` is asked at each attempt",
+    );
+    error.transient |= is_transient;
+    error
 }
 
 impl Address {
@@ -296,7 +278,7 @@ impl Server {
             }
             _ => LOGIN,
         };
-        self.settings.classify(error, login)
+        classify_login(&self.settings, error, login)
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{capabilities::tracking, dial::AbortOnDrop, errors::unless_refused, link::Link};
-use crate::caller::caller;
+use super::{capabilities::tracking, errors::unless_refused, link::Link};
+use crate::{caller::caller, store::tasks::AbortOnDrop};
 
 /// The time that a new client waits for its second connection.
 const TIMEOUT: Duration = Duration::from_millis(250);

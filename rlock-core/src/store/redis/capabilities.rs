@@ -5,7 +5,8 @@ use redis::{Cmd, InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd,
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{RedisOptions, address::Address, dial::boxed, keyspace::Keyspace};
+use super::{address::Address, dial::boxed};
+use crate::store::{keyspace::Keyspace, options::StoreOptions};
 
 /// The command without which a capability is missing; the name of the capability, with the consequence.
 pub(super) type Capability = (&'static str, &'static str);
@@ -28,7 +29,7 @@ pub(super) const NOTIFICATIONS: Capability = (
 /// Logs settings of the server that affect locks, and what it or its user lacks.
 pub(super) async fn check(
     address: &Address,
-    options: &RedisOptions,
+    options: &StoreOptions,
     keyspace: &Keyspace,
     connection: &MultiplexedConnection,
     mut missing: Vec<Capability>,

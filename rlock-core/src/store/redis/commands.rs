@@ -21,12 +21,8 @@ use rlock_proto::{
 };
 use uuid::Uuid;
 
-use super::{
-    floor::Floor,
-    keyspace::Keyspace,
-    options::RedisOptions,
-    scripts::{Script, Scripts, millis},
-};
+use super::scripts::{Script, Scripts, millis};
+use crate::store::{floor::Floor, keyspace::Keyspace, options::StoreOptions};
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
 const ARGUMENTS: usize = 8;
@@ -107,7 +103,7 @@ impl<'a> Operation<'a> {
 }
 
 impl Commands {
-    pub(in crate::store) fn new(keyspace: Keyspace, options: &RedisOptions) -> Self {
+    pub(in crate::store) fn new(keyspace: Keyspace, options: &StoreOptions) -> Self {
         Self {
             keyspace,
             scripts: Scripts::new(),

@@ -20,15 +20,15 @@ use tokio::task::coop::unconstrained;
 use uuid::Uuid;
 
 use super::{
-    RedisOptions,
     address::Server,
     capabilities::{Capability, NOTIFICATIONS, RESP3, TRACKING, tracking},
     commands::{Commands, Operation},
-    dial::{AbortOnDrop, boxed, multiplexed, without_time_outs},
+    dial::{boxed, multiplexed, without_time_outs},
     errors::unless_refused,
-    keyspace::connection_name,
-    run_ids::Registration,
     usage::Usage,
+};
+use crate::store::{
+    keyspace::connection_name, options::StoreOptions, run_ids::Registration, tasks::AbortOnDrop,
 };
 
 /// A connection, which may have failed since it was opened.
@@ -63,7 +63,7 @@ pub(in crate::store) struct Connection {
 /// What a link needs to open its next connection.
 pub(super) struct Opening<'a> {
     pub(super) epoch: u64,
-    pub(super) options: &'a RedisOptions,
+    pub(super) options: &'a StoreOptions,
     pub(super) inbox: Inbox,
     /// The client's channel, if the connection subscribes to it.
     pub(super) channel: Option<String>,
@@ -135,7 +135,7 @@ impl Connection {
     }
 
     /// Loads the scripts, which saves the first calls a round trip, and checks the server's capabilities.
-    async fn set_up(&mut self, options: &RedisOptions, resp3: bool) -> RedisResult<()> {
+    async fn set_up(&mut self, options: &StoreOptions, resp3: bool) -> RedisResult<()> {
         let mut setup = pipe();
         if resp3 {
             setup.add_command(tracking(self.redirects_to));

@@ -1,37 +1,8 @@
-//! Opens TCP, TLS and socket connections, and ends the tasks of dropped ones.
+//! Opens TCP, TLS and socket connections.
 
 use redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
-use tokio::task::{AbortHandle, JoinHandle};
 
-use super::errors::unexpected;
-use crate::store::{BoxFuture, StoreError};
-
-/// A handle that ends its task when dropped.
-pub(in crate::store) struct AbortOnDrop(AbortHandle);
-
-impl AbortOnDrop {
-    pub(in crate::store) fn new<T>(task: &JoinHandle<T>) -> Self {
-        Self(task.abort_handle())
-    }
-
-    pub(in crate::store) fn abort(&self) {
-        self.0.abort();
-    }
-}
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.abort();
-    }
-}
-
-/// Returns the result of a connection task. Dropping this future ends the task.
-pub(crate) async fn connecting<T>(
-    task: JoinHandle<Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let _task = AbortOnDrop::new(&task);
-    task.await.unwrap_or_else(|error| Err(unexpected(error)))
-}
+use crate::store::BoxFuture;
 
 /// Boxes a future to keep its caller's future small.
 pub(super) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T> {

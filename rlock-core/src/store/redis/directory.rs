@@ -6,10 +6,11 @@ use redis::{Cmd, FromRedisValue, cmd, from_redis_value};
 use rlock_proto::escape_control::shown;
 use uuid::Uuid;
 
-use super::{RedisStore, commands::Operation, errors::unexpected, keyspace::connection_name};
+use super::{RedisStore, commands::Operation, errors::unexpected};
 use crate::store::{
     ReplyFuture, SendOptions, StoreError,
     directory::{Cursor, Directory, Page},
+    keyspace::connection_name,
 };
 
 /// How many keys the server looks at for one part of a scan, during which it serves no other client.

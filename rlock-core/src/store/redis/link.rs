@@ -13,7 +13,6 @@ use rlock_proto::store::{KeyFilter, Listener, Notification};
 use tokio::sync::watch;
 
 use super::{
-    RedisOptions,
     address::Address,
     commands::{Commands, Operation},
     connection::Connection,
@@ -23,14 +22,14 @@ use super::{
 };
 use crate::{
     metrics,
-    store::{SendOptions, StoreError},
+    store::{SendOptions, StoreError, options::StoreOptions},
 };
 
 /// A connection that is replaced when it fails, and the receiver of its events.
 pub(in crate::store) struct Link {
     pub(super) commands: Arc<Commands>,
     pub(super) address: Address,
-    pub(super) options: RedisOptions,
+    pub(super) options: StoreOptions,
     /// The background link, if this is the callers' link.
     background: Option<Arc<Link>>,
     /// Counts the background link.
@@ -76,7 +75,7 @@ impl Link {
     pub(super) fn new(
         address: Address,
         commands: Arc<Commands>,
-        options: RedisOptions,
+        options: StoreOptions,
         listener: Listener,
         background: Option<Arc<Self>>,
     ) -> Arc<Self> {

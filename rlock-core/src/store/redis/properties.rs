@@ -17,16 +17,14 @@ use rlock_proto::{
 use uuid::Uuid;
 
 use super::{
-    RedisOptions,
     commands::Commands,
     connection::Inbox,
     errors::classify,
-    keyspace::Keyspace,
     replies::{read_acquired, read_applied, read_entry, read_renewed},
 };
-use crate::store::endpoint::Endpoint;
+use crate::store::{endpoint::Endpoint, keyspace::Keyspace, options::StoreOptions};
 
-impl RedisOptions {
+impl StoreOptions {
     pub(in crate::store) fn for_tests(client: Uuid) -> Self {
         const TIMEOUT: Duration = Duration::from_millis(1);
         Self {
@@ -142,7 +140,7 @@ pub(crate) fn reply(reply: &[u8]) {
 }
 
 fn push(push: PushInfo) {
-    let options = RedisOptions::for_tests(CLIENT);
+    let options = StoreOptions::for_tests(CLIENT);
     let inbox = Inbox {
         listener: Arc::new(|event| check_event(&names_of_locks(), &event)),
         commands: Arc::new(Commands::new(names_of_locks(), &options)),

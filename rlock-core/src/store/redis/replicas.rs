@@ -20,7 +20,12 @@ use tokio::{
 };
 
 use super::{
-    address::LOGIN, connection::gone, dial::plain, errors::not_yet, link::Link, scripts::millis,
+    address::{LOGIN, classify_login},
+    connection::gone,
+    dial::plain,
+    errors::not_yet,
+    link::Link,
+    scripts::millis,
 };
 use crate::{backoff::Backoff, metrics, options::Replicas, store::StoreError, wording::shown};
 
@@ -167,7 +172,7 @@ impl ReplicaCheck {
             read(answers.await?, granted)
         });
         let answers = asked.await.map_err(|_| StoreError::no_reply(longest))?;
-        answers.map_err(|error| self.link.address.settings.classify(error, LOGIN))
+        answers.map_err(|error| classify_login(&self.link.address.settings, error, LOGIN))
     }
 
     fn request(&self, granted: &[Granted], waits: Duration) -> Pipeline {

@@ -23,9 +23,9 @@ fn store(url: &str, callers: Option<&Handle>) -> Arc<RedisStore> {
     let Ok(Endpoint::Server(endpoint)) = Endpoint::parse(url) else {
         panic!("a server");
     };
-    let options = RedisOptions {
+    let options = StoreOptions {
         connect_timeout: LONG,
-        ..RedisOptions::for_tests(Uuid::nil())
+        ..StoreOptions::for_tests(Uuid::nil())
     };
     let listener: Listener = Arc::new(drop);
     RedisStore::of(endpoint, &options, &listener, callers)

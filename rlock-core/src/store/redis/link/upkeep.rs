@@ -18,9 +18,9 @@ use crate::{
             connection::Connection,
             dial::boxed,
             errors::{IsFormerMaster, IsReplica},
-            run_ids::SameServer,
         },
         retry_within,
+        run_ids::SameServer,
     },
     wording::shown,
 };

@@ -4,11 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use super::{address::ConnectionSettings, floor::Floor, run_ids::RunIds};
+use super::{
+    credentials::Credentials, floor::Floor, provider::Provider, run_ids::RunIds, tls::Tls,
+};
 use crate::{clock::ClientClock, limits::SHORTEST_FENCE_RETENTION, options::Replicas};
 
 #[derive(Clone)]
-pub(crate) struct RedisOptions {
+pub(crate) struct StoreOptions {
     /// The client, which receives the notifications for its owners.
     pub(crate) client: Uuid,
     pub(crate) clock: ClientClock,
@@ -26,7 +28,7 @@ pub(crate) struct RedisOptions {
     pub(crate) run_ids: Option<Arc<RunIds>>,
 }
 
-impl Default for RedisOptions {
+impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             client: Uuid::nil(),
@@ -40,6 +42,24 @@ impl Default for RedisOptions {
             replicas: None,
             server: 0,
             run_ids: None,
+        }
+    }
+}
+
+/// The connection settings that a URL does not contain.
+#[derive(Clone)]
+pub(crate) struct ConnectionSettings {
+    pub(crate) nodelay: bool,
+    pub(crate) tls: Tls,
+    pub(crate) credentials: Option<Provider<Credentials>>,
+}
+
+impl Default for ConnectionSettings {
+    fn default() -> Self {
+        Self {
+            nodelay: true,
+            tls: Tls::default(),
+            credentials: None,
         }
     }
 }

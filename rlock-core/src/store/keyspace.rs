@@ -128,8 +128,9 @@ impl Keyspace {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rlock_proto::mode::LockMode;
+
+    use super::*;
 
     #[test]
     fn names_are_those_that_the_documentation_promises() {
