@@ -2,6 +2,7 @@
 
 mod drivers;
 mod guards;
+mod one_database;
 mod open_transactions;
 mod program;
 mod rounds;
