@@ -1,7 +1,7 @@
 //! Runs one suite of semantics and one of faults on every topology, and special tests for some.
 
 mod cluster;
-mod conformance;
+pub(crate) mod conformance;
 mod databases;
 mod failover;
 mod faults;

@@ -14,9 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockGuard};
-use rlock_testkit::{Fronted, eventually, leftovers};
+use rlock_testkit::{Fronted, eventually};
 
 pub(crate) use self::{losses::*, outages::*, replies::*, requests::*};
 use crate::common::{LASTING, LONG, ms};
@@ -30,33 +29,33 @@ fn lasting(client: &LockClient) -> Lock {
 
 /// Waits until each server of the lock counts this many entries of the guard, and no others.
 async fn assert_soon_counts(place: &Fronted, guard: &LockGuard, entries: u32) {
-    let all = place.servers().await.len();
-    assert_soon_counts_at(place, all, guard, entries).await;
+    assert_soon_counts_at(place, |all| all, guard, entries).await;
 }
 
 /// Waits until a deciding number of servers does so: after an exit, or if replies were lost.
 async fn assert_most_soon_count(place: &Fronted, guard: &LockGuard, entries: u32) {
-    let deciding = place.deciding(place.servers().await.len());
-    assert_soon_counts_at(place, deciding, guard, entries).await;
+    assert_soon_counts_at(place, |all| place.deciding(all), guard, entries).await;
 }
 
-async fn assert_soon_counts_at(place: &Fronted, least: usize, guard: &LockGuard, entries: u32) {
+async fn assert_soon_counts_at(
+    place: &Fronted,
+    least: impl Fn(usize) -> usize,
+    guard: &LockGuard,
+    entries: u32,
+) {
     let wanted = BTreeMap::from([(guard.owner(), entries.to_string())]);
     let end = Instant::now() + LONG;
     loop {
-        let servers = place.servers().await;
-        let lock = Fronted::lock();
-        let locks = servers.iter().map(|server| server.hgetall(&lock));
-        let locks = join_all(locks).await;
+        let owners = place.owners().await;
         assert!(guard.is_valid(), "it is still held");
-        let right = locks.iter().filter(|lock| **lock == wanted).count();
-        let mut owners = locks.iter().flat_map(BTreeMap::keys);
-        if right >= least && owners.all(|owner| wanted.contains_key(owner)) {
+        let right = owners.iter().filter(|owners| **owners == wanted).count();
+        let mut names = owners.iter().flat_map(BTreeMap::keys);
+        if right >= least(owners.len()) && names.all(|owner| wanted.contains_key(owner)) {
             return;
         }
         assert!(
             Instant::now() < end,
-            "{wanted:?} is not what the servers have: {locks:?}"
+            "{wanted:?} is not what the servers have: {owners:?}"
         );
         tokio::time::sleep(ms(10)).await;
     }
@@ -81,22 +80,10 @@ async fn assert_kept_out(client: &LockClient, wait: Duration) {
     .await;
 }
 
-/// Waits until no server has any key of the lock but its fence.
+/// Waits until no server has anything of the lock but its fence.
 async fn assert_nothing_left(place: &Fronted) {
-    let lock = Fronted::lock();
-    eventually(LONG, "only the token is left", async || {
-        for server in place.servers().await {
-            let keys = server.keys("lock:*").await;
-            if keys
-                .iter()
-                .any(|key| key.starts_with(&lock) && !leftovers::stays(key))
-            {
-                return false;
-            }
-        }
-        true
-    })
-    .await;
+    let what = "only the fence is left";
+    eventually(LONG, what, async || place.are_clear().await).await;
 }
 
 /// Runs the suite over a topology: all of it, or one test of each kind of fault. Each test has its own servers, because its faults hit
@@ -114,6 +101,9 @@ macro_rules! faults {
             outages_shorter_than_the_lease_cost_no_hold,
             a_hold_ends_with_its_lease_when_the_servers_cannot_be_reached,
             a_hold_ends_with_its_lease_when_the_servers_are_paused,
+            a_call_without_a_reply_is_repeated_over_another_connection,
+            a_waiter_that_cannot_be_notified_asks_by_its_timer,
+            a_connection_cut_within_a_reply_is_replaced,
         }
     };
     ($name:ident: core of $fronted:expr $(; $($more:ident,)*)?) => {
@@ -144,9 +134,15 @@ macro_rules! faults {
 }
 
 faults!(resp3: all of Fronted::server());
-faults!(resp2: core of Fronted::server_by_resp2());
+faults!(
+    resp2: core of Fronted::server_by_resp2();
+    a_call_without_a_reply_is_repeated_over_another_connection,
+    a_waiter_that_cannot_be_notified_asks_by_its_timer,
+    a_connection_cut_within_a_reply_is_replaced,
+);
 faults!(sentinel: core of Fronted::sentinel().await);
 faults!(cluster: core of Fronted::cluster().await);
 // Five servers: all of them struck, or all but the first two.
 faults!(all_of_five: all of Fronted::quorum());
 faults!(three_of_five: core of Fronted::quorum_but_for_two());
+faults!(postgres: all of Fronted::postgres());

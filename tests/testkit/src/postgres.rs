@@ -21,7 +21,7 @@ use std::{
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tokio_postgres::{Client, NoTls};
 
-use crate::{Authority, LeashedChild, PATIENCE, port};
+use crate::{Authority, LeashedChild, PATIENCE, Proxy, port};
 
 /// The system's unprivileged user, because Postgres refuses to run as root.
 const UNPRIVILEGED: u32 = 65_534;
@@ -41,6 +41,7 @@ pub struct PostgresServer {
     port: u16,
     child: Mutex<Option<LeashedChild>>,
     settings: &'static [&'static str],
+    front: Option<Proxy>,
 }
 
 impl PostgresServer {
@@ -85,6 +86,7 @@ impl PostgresServer {
                 port: port::number(&port::listen()),
                 child: Mutex::default(),
                 settings,
+                front: None,
                 directory: directory.clone(),
             };
             if server.launch() {
@@ -140,6 +142,26 @@ impl PostgresServer {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
+    /// Opens a proxy in front of it, for as long as it runs.
+    #[must_use = "the server ends when it is dropped"]
+    pub fn behind_proxy(mut self) -> Self {
+        self.front = Some(Proxy::before_all_of(&self.url()));
+        self
+    }
+
+    /// The proxy that all clients but the fixture use. Requires [`behind_proxy`](Self::behind_proxy).
+    #[must_use]
+    pub fn front(&self) -> &Proxy {
+        let front = self.front.as_ref();
+        front.expect("the server was started with `.behind_proxy()`")
+    }
+
+    /// The URL for clients: that of its proxy, if it has one.
+    #[must_use]
+    pub fn announced_url(&self) -> String {
+        self.front.as_ref().map_or_else(|| self.url(), Proxy::url)
+    }
+
     /// Opens a session.
     pub async fn session(&self) -> Client {
         let session = tokio_postgres::connect(&self.url(), NoTls).await;
@@ -154,11 +176,45 @@ impl PostgresServer {
         done.expect("the server executes it");
     }
 
+    /// Asks for pairs of texts.
+    pub async fn pairs(&self, query: &str) -> Vec<(String, String)> {
+        let rows = self.session().await.query(query, &[]).await;
+        let rows = rows.expect("the server executes it");
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
     /// Deletes a lock, and returns whether there was one.
     pub async fn delete(&self, lock: &str) -> bool {
         let delete = "DELETE FROM rlock.lock WHERE key = $1";
         let deleted = self.session().await.execute(delete, &[&lock]).await;
         deleted.expect("there is a schema") > 0
+    }
+
+    /// Pauses all processes of the server.
+    pub fn pause(&self) {
+        let mut child = self.child();
+        let child = child.as_mut().expect("it runs");
+        // No further process starts then.
+        child.pause();
+        signal_children_of(child.pid(), Signal::STOP);
+    }
+
+    /// Resumes all processes.
+    pub fn resume(&self) {
+        let mut child = self.child();
+        let child = child.as_mut().expect("it runs");
+        signal_children_of(child.pid(), Signal::CONT);
+        child.resume();
+    }
+
+    /// Pauses the process of one session.
+    pub fn pause_session(&self, process: &str) {
+        signal(process, Signal::STOP);
+    }
+
+    /// Resumes the process of one session.
+    pub fn resume_session(&self, process: &str) {
+        signal(process, Signal::CONT);
     }
 
     /// Kills the server's first process, as a crash does, and the others with it. Its data are those on the disk.
@@ -186,6 +242,10 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         let child = self.child().take();
         if let Some(mut child) = child {
+            if child.is_paused() {
+                signal_children_of(child.pid(), Signal::CONT);
+                child.resume();
+            }
             // One that is killed leaves a segment of shared memory behind.
             let id = i32::try_from(child.pid()).ok().and_then(Pid::from_raw);
             let _ = kill_process(id.expect("a process id"), Signal::QUIT);
@@ -198,6 +258,20 @@ impl Drop for PostgresServer {
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
+}
+
+fn signal_children_of(parent: u32, signal: Signal) {
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let children = children.expect("the process runs");
+    for child in children.split_whitespace() {
+        self::signal(child, signal);
+    }
+}
+
+fn signal(process: &str, signal: Signal) {
+    let id = process.parse().ok().and_then(Pid::from_raw);
+    // It may just have ended.
+    let _ = kill_process(id.expect("a process id"), signal);
 }
 
 /// Gives a file to the user that the server runs as.

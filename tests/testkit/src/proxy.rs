@@ -2,8 +2,10 @@
 
 mod connection;
 mod control;
+mod dialogue;
 mod faults;
 mod pending;
+mod postgres;
 mod request;
 mod resp;
 
@@ -26,7 +28,8 @@ use control::Control;
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    userinfo: String,
+    /// What precedes and follows the address in the URL for clients.
+    url: [String; 2],
     control: Arc<Control>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -36,32 +39,27 @@ impl Proxy {
     /// Opens a proxy in front of a server's TCP port.
     #[must_use = "the proxy goes when it is dropped"]
     pub fn in_front_of(server: &RedisServer) -> Self {
-        let url = server.url();
-        let userinfo = url
-            .strip_prefix("redis://")
-            .and_then(|rest| rest.split_once('@'));
-        Self::open(
-            &server.address(),
-            userinfo
-                .map(|(userinfo, _)| format!("{userinfo}@"))
-                .unwrap_or_default(),
-            true,
-        )
+        Self::before(&server.url())
     }
 
-    /// Opens a proxy in front of `host:port`.
+    /// Opens a proxy in front of the server of this URL, of Redis or Postgres.
     #[must_use = "the proxy goes when it is dropped"]
-    pub fn to(address: &str) -> Self {
-        Self::open(address, String::new(), true)
+    pub fn before(url: &str) -> Self {
+        Self::open(url, true)
     }
 
-    /// Like [`to`](Self::to), for as long as its server runs. [`requests`](Self::requests) stays
+    /// Like [`before`](Self::before), for as long as its server runs. [`requests`](Self::requests) stays
     /// empty.
-    pub(crate) fn before_all_of(address: &str) -> Self {
-        Self::open(address, String::new(), false)
+    pub(crate) fn before_all_of(url: &str) -> Self {
+        Self::open(url, false)
     }
 
-    fn open(target: &str, userinfo: String, keeps_requests: bool) -> Self {
+    fn open(url: &str, keeps_requests: bool) -> Self {
+        let begins = url.find("://").map_or(0, |scheme| scheme + 3);
+        let begins = url.rfind('@').map_or(begins, |userinfo| userinfo + 1);
+        let (before, rest) = url.split_at(begins);
+        let (target, after) = rest.split_once('/').unwrap_or((rest, ""));
+        let url = [before.to_owned(), format!("/{after}")];
         let listener = port::listen();
         let port = port::number(&listener);
         let control = Arc::new(Control::new(target, keeps_requests));
@@ -78,18 +76,17 @@ impl Proxy {
             .expect("threads can be started");
         Self {
             port,
-            userinfo,
+            url,
             control,
             stop: Some(stop),
             thread: Some(thread),
         }
     }
 
-    /// The URL for clients: `redis://127.0.0.1:<port>/`, with the server's password if there is
-    /// one.
+    /// The URL for clients: that of the server, with this proxy's address.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}{}/", self.userinfo, self.address())
+        self.url.join(&self.address())
     }
 
     /// The proxy's address, `127.0.0.1:<port>`.

@@ -1,6 +1,7 @@
 //! The topologies that tests run on: memory, one server, Sentinel, Cluster, quorum, Postgres.
 
 mod fronted;
+mod server;
 mod trio;
 
 use std::{
@@ -13,6 +14,7 @@ use rlock_core::{LockClient, LockClientBuilder, StoreUrl};
 
 use crate::{PATIENCE, PostgresServer, RedisCluster, RedisServer};
 pub use fronted::Fronted;
+use server::Server;
 pub use trio::{FAILOVER, SERVICE, Trio, TrioBuilder};
 
 /// A store that the same tests run over.
@@ -101,14 +103,16 @@ impl Topology {
     }
 
     /// Returns the running servers that have this lock.
-    async fn servers_of(&self, lock: &str) -> Vec<&RedisServer> {
+    async fn servers_of(&self, lock: &str) -> Vec<Server<'_>> {
         match self {
-            Self::Cluster(cluster) => vec![cluster.owner_of(lock).await],
-            Self::Memory | Self::Postgres(_) => Vec::new(),
-            Self::Server(server) | Self::ServerByResp2(server) => vec![server],
-            Self::Sentinel(trio) => vec![&trio.master],
+            Self::Memory => Vec::new(),
+            Self::Postgres(server) => vec![Server::Postgres(server)],
+            Self::Cluster(cluster) => vec![Server::Redis(cluster.owner_of(lock).await)],
+            Self::Server(server) | Self::ServerByResp2(server) => vec![Server::Redis(server)],
+            Self::Sentinel(trio) => vec![Server::Redis(&trio.master)],
             Self::Quorum { servers, stopped } => {
-                let running = |(n, server)| (!stopped.contains(&n)).then_some(server);
+                let running =
+                    |(n, server)| (!stopped.contains(&n)).then_some(Server::Redis(server));
                 servers.iter().enumerate().filter_map(running).collect()
             }
         }
@@ -130,7 +134,7 @@ impl Topology {
                     .await
             }
             Self::Cluster(cluster) => builder.connect(&cluster.url()).await,
-            Self::Postgres(server) => builder.connect(&server.url()).await,
+            Self::Postgres(server) => builder.connect(&server.announced_url()).await,
         };
         connected.expect("the store is there")
     }
@@ -206,11 +210,8 @@ impl Place {
     /// one.
     pub async fn delete(&self, key: &str) -> bool {
         let lock = format!("{}{{{key}}}", self.name);
-        if let Topology::Postgres(server) = self.topology {
-            return server.delete(&lock).await;
-        }
         let servers = self.topology.servers_of(&lock).await;
-        let deleted = join_all(servers.into_iter().map(|server| server.del(&lock))).await;
+        let deleted = join_all(servers.iter().map(|server| server.delete(&lock))).await;
         deleted.contains(&true)
     }
 

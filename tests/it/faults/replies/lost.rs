@@ -7,7 +7,7 @@ use rlock_testkit::{Proxy, RedisServer, Request, eventually};
 
 use crate::common::{
     LONG, acquiring, assert_soon_counted, assert_soon_free, client, connect_with, count, hold,
-    its_turn, ms, name, resp2,
+    its_turn, ms, name,
 };
 use crate::leases::clock::HOUR;
 
@@ -141,23 +141,6 @@ async fn copies_of_requests_that_run_late_change_nothing() {
     assert_eq!(place.server.hgetall(&name("k")).await, before);
     next.release().await.expect("held");
     assert!(!place.server.exists(&name("k")).await);
-}
-
-#[tokio::test]
-async fn a_connection_cut_within_a_reply_is_replaced() {
-    let place = Place::new().await;
-    let older = connect_with(LONG, &resp2(&place.proxy.url())).await;
-    for client in [&place.client, &older] {
-        let lock = client.lock("k").lease(HOUR).wait(LONG);
-        for bytes in (1..40).step_by(3) {
-            place.proxy.cut_after_bytes(bytes);
-            let guard = lock.acquire().await.expect("granted after all");
-            assert_eq!(count(&place.server, &guard).await, Some(1), "{bytes}");
-            place.proxy.cut_after_bytes(bytes);
-            guard.release().await.expect("released");
-            assert_soon_free(&place.server, "k").await;
-        }
-    }
 }
 
 /// After the checks, an idle client sends nothing that would fail.

@@ -109,3 +109,16 @@ pub(crate) async fn a_renewal_whose_reply_is_lost_is_repeated_in_time(place: Fro
     guard.release().await.expect("held");
     assert_nothing_left(&place).await;
 }
+
+pub(crate) async fn a_connection_cut_within_a_reply_is_replaced(place: Fronted) {
+    let client = place.client().await;
+    for bytes in (1..40).step_by(3) {
+        place.ways(|way| way.cut_after_bytes(bytes)).await;
+        let guard = lasting(&client).acquire().await;
+        let guard = guard.expect("granted after all");
+        assert_most_soon_count(&place, &guard, 1).await;
+        place.ways(|way| way.cut_after_bytes(bytes)).await;
+        guard.release().await.expect("released");
+        assert_nothing_left(&place).await;
+    }
+}

@@ -8,10 +8,8 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::Request;
 use super::control::{Control, Flow, Lane, Weather};
-use super::pending::{Meaning, Pending};
-use super::resp::{self, Scan};
+use super::dialogue::{Dialogue, Meaning, Scan};
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,24 +130,21 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
 
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let pending = Mutex::new(Pending::default());
-    let pending = || pending.lock().unwrap_or_else(PoisonError::into_inner);
+    let dialogue = Mutex::new(Dialogue::default());
+    let dialogue = || dialogue.lock().unwrap_or_else(PoisonError::into_inner);
     let request_is_lost = |message: &[u8]| {
-        let words = resp::words(message);
-        let request = Request { words };
-        let lost = control.request_is_lost(&request);
-        pending().sent(request);
-        lost
+        let request = dialogue().sent(message);
+        control.request_is_lost(&request)
     };
     let reply_is_lost = |message: &[u8]| {
-        let meaning = pending().received(message);
+        let meaning = dialogue().received(message);
         matches!(meaning, Meaning::Answer(request) if control.reply_is_lost(&request))
     };
 
     let towards_server = async {
         let (deliver, deliveries) = mpsc::unbounded_channel();
         let writing = write_deliveries(deliveries, to_server, &control, requests.direction);
-        let scan = resp::scan_request;
+        let scan = |bytes: &[u8]| dialogue().scan_request(bytes);
         let pass = |bytes| (bytes, false);
         let reading = pump(requests, from_client, deliver, scan, request_is_lost, pass);
         tokio::join!(reading, writing).0
@@ -158,7 +153,7 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
         let (deliver, deliveries) = mpsc::unbounded_channel();
         let writing = write_deliveries(deliveries, to_client, &control, replies.direction);
         let pass = |bytes| control.replies_pass(bytes);
-        let scan = resp::scan_reply;
+        let scan = |bytes: &[u8]| dialogue().scan_reply(bytes);
         let reading = pump(replies, from_server, deliver, scan, reply_is_lost, pass);
         let (end, mut to_client) = tokio::join!(reading, writing);
         if end == End::Closed {
@@ -176,12 +171,11 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
     }
 }
 
-/// Takes the next whole message from `bytes`. Bytes that are not Redis protocol pass unchanged, and
-/// set `foreign`.
+/// Takes the next whole message from `bytes`. Bytes of no known protocol pass unchanged, and set `foreign`.
 fn next_message(
     bytes: &mut Vec<u8>,
     foreign: &mut bool,
-    scan: fn(&[u8]) -> Scan,
+    scan: impl Fn(&[u8]) -> Scan,
 ) -> Option<Vec<u8>> {
     let end = match scan(bytes) {
         _ if *foreign => bytes.len(),
@@ -201,7 +195,7 @@ async fn pump(
     mut link: Link<'_>,
     mut from: ReadHalf<'_>,
     deliver: mpsc::UnboundedSender<Delivery>,
-    scan: fn(&[u8]) -> Scan,
+    scan: impl Fn(&[u8]) -> Scan,
     is_lost: impl Fn(&[u8]) -> bool,
     pass: impl Fn(usize) -> (usize, bool),
 ) -> End {
@@ -214,7 +208,7 @@ async fn pump(
         let arrival = link.arrival();
         let mut passing = Vec::new();
         let mut lost = false;
-        while !lost && let Some(message) = next_message(&mut bytes, &mut foreign, scan) {
+        while !lost && let Some(message) = next_message(&mut bytes, &mut foreign, &scan) {
             lost = !foreign && is_lost(&message);
             if !lost {
                 passing.extend(message);

@@ -1,8 +1,8 @@
-//! Matches replies with their requests.
+//! Matches the replies of Redis with their requests.
 
 use std::collections::VecDeque;
 
-use super::{Request, resp};
+use super::{Request, dialogue::Meaning, resp};
 
 /// The requests of one connection without a reply, in order.
 #[derive(Debug, Default)]
@@ -20,17 +20,8 @@ struct Waiting {
     confirmations: usize,
 }
 
-/// What a message is.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// The reply to this request, or the last part of it.
-    Answer(Request),
-    /// A part of a reply, or a message without a request.
-    Other,
-}
-
 impl Pending {
-    pub(super) fn sent(&mut self, request: Request) {
+    pub(super) fn sent(&mut self, request: Request) -> Request {
         let mut confirmations = 0;
         if request.is("HELLO") {
             self.resp3 |= request.words.get(1).is_some_and(|version| version == b"3");
@@ -39,9 +30,10 @@ impl Pending {
             confirmations = request.words.len().saturating_sub(1).max(1);
         }
         self.waiting.push_back(Waiting {
-            request,
+            request: request.clone(),
             confirmations,
         });
+        request
     }
 
     /// Processes the next message from the server.

@@ -1,15 +1,6 @@
 //! Just enough of the Redis protocol to see where a message ends.
 
-/// The beginning of a stream.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Scan {
-    /// A whole message of this many bytes.
-    Whole(usize),
-    /// The beginning of a message.
-    Partial,
-    /// Not Redis protocol, such as TLS.
-    Foreign,
-}
+use super::dialogue::Scan;
 
 /// Finds the end of the first message that a server sent, RESP2 or RESP3.
 pub(super) fn scan_reply(bytes: &[u8]) -> Scan {

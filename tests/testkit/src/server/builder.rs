@@ -199,7 +199,7 @@ impl RedisServerBuilder {
             self.tls_port = self.tls.as_ref().map(|_| any());
             let front = self
                 .behind_proxy
-                .then(|| Arc::new(Proxy::before_all_of(&format!("127.0.0.1:{port}"))));
+                .then(|| Arc::new(Proxy::before_all_of(&format!("redis://127.0.0.1:{port}/"))));
             self.announced = front.as_ref().map(|front| front.port());
             match self.launch(&directory, port) {
                 Ok(process) => {

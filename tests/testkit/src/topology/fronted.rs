@@ -1,12 +1,12 @@
 //! Topologies whose servers are only reachable through proxies, and faults for one lock.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder};
 
-use super::{Deletion, Topology, Trio};
-use crate::{Proxy, RedisCluster, RedisServer};
+use super::{Deletion, Server, Topology, Trio};
+use crate::{PostgresServer, Proxy, RedisCluster, RedisServer};
 
 /// No replica replaces a paused server: clients wait for it. Other tests cover failovers.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -62,6 +62,12 @@ impl Fronted {
         })
     }
 
+    /// Starts a Postgres server.
+    #[must_use]
+    pub fn postgres() -> Self {
+        Self::of(Topology::Postgres(PostgresServer::start().behind_proxy()))
+    }
+
     /// Like [`quorum`](Self::quorum), but spares the first two: the faults leave no majority.
     #[must_use]
     pub fn quorum_but_for_two() -> Self {
@@ -89,8 +95,7 @@ impl Fronted {
     }
 
     /// The name of the lock on its servers.
-    #[must_use]
-    pub fn lock() -> String {
+    fn lock() -> String {
         format!("lock:{{{}}}", Self::KEY)
     }
 }
@@ -109,6 +114,13 @@ impl Fronted {
         self.topology.keeps_strict_order()
     }
 
+    /// Returns whether the store runs a request that its client has given up. The client's next session in Postgres ends the
+    /// former one, usually before that.
+    #[must_use]
+    pub fn runs_late_requests(&self) -> bool {
+        !matches!(self.topology, Topology::Postgres(_))
+    }
+
     /// Returns how many of this many servers count entries correctly. In a quorum it is a majority:
     /// a server that missed a change keeps the former state.
     #[must_use]
@@ -121,13 +133,36 @@ impl Fronted {
 
     /// Returns the servers of the lock: one server, the master, the master of its slot, or all
     /// members.
-    pub async fn servers(&self) -> Vec<&RedisServer> {
+    async fn servers(&self) -> Vec<Server<'_>> {
         self.topology.servers_of(&Self::lock()).await
     }
 
     /// Returns the servers that the faults hit: all, or all but the spared members.
-    pub async fn struck(&self) -> Vec<&RedisServer> {
+    async fn struck(&self) -> Vec<Server<'_>> {
         self.servers().await.split_off(self.spared)
+    }
+}
+
+/// What the servers have.
+impl Fronted {
+    /// Returns the owners of the lock, with the counts of their entries, at each server.
+    pub async fn owners(&self) -> Vec<BTreeMap<String, String>> {
+        let (lock, servers) = (Self::lock(), self.servers().await);
+        join_all(servers.iter().map(|server| server.owners(&lock))).await
+    }
+
+    /// Returns whether the struck servers have granted the lock at some time.
+    pub async fn have_granted(&self) -> bool {
+        let (lock, struck) = (Self::lock(), self.struck().await);
+        let know = join_all(struck.iter().map(|server| server.knows(&lock))).await;
+        !know.contains(&false)
+    }
+
+    /// Returns whether the servers have nothing of the lock but its last fence.
+    pub async fn are_clear(&self) -> bool {
+        let (lock, servers) = (Self::lock(), self.servers().await);
+        let clear = join_all(servers.iter().map(|server| server.is_clear(&lock))).await;
+        !clear.contains(&false)
     }
 }
 
@@ -154,9 +189,7 @@ impl Fronted {
     /// The same for this many replies.
     pub async fn lose_the_next_replies(&self, count: u64) {
         self.ways(|proxy| {
-            proxy.drop_replies_if(count, |request| {
-                request.is("EVALSHA") && request.mentions(&Self::lock())
-            });
+            proxy.drop_replies_if(count, |request| request.mentions(&Self::lock()));
         })
         .await;
     }
@@ -171,19 +204,18 @@ impl Fronted {
 
     /// Pauses the struck servers.
     pub async fn freeze(&self) {
-        self.struck().await.into_iter().for_each(RedisServer::pause);
+        self.struck().await.iter().for_each(Server::pause);
     }
 
     /// Resumes the struck servers, which execute the requests of the pause.
     pub async fn thaw(&self) {
-        let struck = self.struck().await;
-        struck.into_iter().for_each(RedisServer::resume);
+        self.struck().await.iter().for_each(Server::resume);
     }
 
     /// Deletes the lock behind its holder's back. Returns whether all struck servers had it.
     pub async fn delete(&self) -> bool {
         let (lock, struck) = (Self::lock(), self.struck().await);
-        let deleted = join_all(struck.into_iter().map(|server| server.del(&lock))).await;
+        let deleted = join_all(struck.iter().map(|server| server.delete(&lock))).await;
         !deleted.contains(&false)
     }
 }
