@@ -39,9 +39,7 @@ impl Database {
 
     /// Returns pairs of texts.
     async fn rows(&self, query: &str) -> Vec<(String, String)> {
-        let server = self.0.read().await;
-        let session = server.session().await;
-        pairs(&session, query).await.expect("it is up")
+        self.0.read().await.pairs(query).await
     }
 
     pub(super) async fn version(&self) -> String {
@@ -87,6 +85,33 @@ impl Database {
                 server.kill();
                 sleep(lasts).await;
                 tokio::task::block_in_place(|| server.restart());
+                true
+            }
+            FaultKind::ServerPaused => {
+                let server = self.0.write().await;
+                tokio::task::block_in_place(|| server.pause());
+                sleep(lasts).await;
+                server.resume();
+                true
+            }
+            FaultKind::SessionPaused => {
+                let server = self.0.read().await;
+                let sessions = server.pairs(SESSIONS).await;
+                let Some((_, session)) = sessions.get(number as usize) else {
+                    return false;
+                };
+                server.pause_session(session);
+                sleep(lasts).await;
+                server.resume_session(session);
+                true
+            }
+            FaultKind::RowKept => {
+                let session = self.0.read().await.session().await;
+                let lock = name_of(number);
+                let keep = format!("BEGIN; SELECT FROM rlock.lock WHERE key = '{lock}' FOR UPDATE");
+                session.batch_execute(&keep).await.expect("it is up");
+                sleep(lasts).await;
+                session.batch_execute("COMMIT").await.expect("it is up");
                 true
             }
             FaultKind::ClientsKilled => {

@@ -42,12 +42,11 @@ impl Ground {
                 let (cluster, url, fronts) = Cluster::start().await;
                 Self::shared(Sort::Cluster(Arc::new(cluster)), url, fronts)
             }
-            Kind::Quorum => Self::proxied(Server::start_several(VOTERS)),
-            Kind::Redis => Self::proxied(Arc::new([Arc::new(Server::start())])),
+            Kind::Quorum => Self::of_servers(Server::start_several(VOTERS)).await,
+            Kind::Redis => Self::of_servers(Arc::new([Arc::new(Server::start())])).await,
             Kind::Postgres => {
                 let (database, url) = Database::start().await;
-                let (sort, fronts) = (Sort::Postgres(database), None);
-                (Self { sort, fronts }, Way::Shared(url))
+                Self::proxied(Sort::Postgres(database), vec![url])
             }
             Kind::Memory => unreachable!("the embedded store is in the process of its clients"),
         }
@@ -58,9 +57,14 @@ impl Ground {
         (Self { sort, fronts }, Way::Shared(url))
     }
 
-    fn proxied(servers: Servers) -> (Self, Way) {
-        let sort = Sort::Servers(Arc::clone(&servers));
-        (Self { sort, fronts: None }, Way::Proxied(servers))
+    async fn of_servers(servers: Servers) -> (Self, Way) {
+        let urls = servers.iter().map(async |server| server.up().await.url());
+        let urls = join_all(urls).await;
+        Self::proxied(Sort::Servers(servers), urls)
+    }
+
+    fn proxied(sort: Sort, urls: Vec<String>) -> (Self, Way) {
+        (Self { sort, fronts: None }, Way::Proxied(urls.into()))
     }
 
     /// Observes the owners of all locks until these tasks are aborted.

@@ -12,7 +12,7 @@ use super::{
 };
 
 pub(super) async fn run(options: &Options, order: Order, schedule: Schedule) {
-    let mut slot = Slot::open(order, Way::Embedded).await;
+    let mut slot = Slot::open(order, Way::Embedded);
     let (over, is_over) = watch::channel(false);
     let lane = schedule.processes.into_iter().next().unwrap_or_default();
     let end = async {

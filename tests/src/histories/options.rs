@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Exit code: 0 all properties hold; 1 one does not; 3 the run was too small to count.
 #[derive(Clone, Debug, Parser)]
 pub(super) struct Options {
-    /// The store to check. Servers of Redis are behind proxies. `sentinel` is a master with Sentinels,
+    /// The store to check. Servers are behind proxies. `sentinel` is a master with Sentinels,
     /// `cluster` has six servers, and `quorum` has five.
     #[arg(long, default_value_t = Kind::Redis)]
     pub(super) store: Kind,

@@ -254,6 +254,10 @@ pub(super) enum FaultKind {
     /// Every second connection went silent, also new ones.
     EverySecondSilenced,
     ServerPaused,
+    /// The process of one session was paused.
+    SessionPaused,
+    /// Another transaction kept the row of a lock.
+    RowKept,
     /// The server was paused again and again, for a moment each time.
     ServerSlowed,
     /// The server was killed, and restarted with its data.
@@ -329,6 +333,8 @@ impl FaultKind {
             self,
             Self::ServerPaused
                 | Self::ServerSlowed
+                | Self::SessionPaused
+                | Self::RowKept
                 | Self::ServerRestarted
                 | Self::ProcessPaused
                 | Self::RequestsHeld

@@ -136,7 +136,7 @@ async fn on_servers(
     ground.strike_fronts(&mut faults, schedule.fronts, recorder, &is_over);
     let mut slots = Vec::new();
     for (process, network) in schedule.processes.into_iter().zip(schedule.networks) {
-        let slot = Slot::open(order.clone(), way.clone()).await;
+        let slot = Slot::open(order.clone(), way.clone());
         faults.spawn(slot.strike_network(network));
         slots.push((slot, process));
     }

@@ -13,8 +13,8 @@ use super::record::FaultKind::{
     ConnectionsReset, ConnectionsSilenced, EverySecondSilenced, LockDeleted, MasterCutOff,
     MasterHandedOver, MasterKilled, MasterPaused, MasterReplaced, MasterUnseen, ProcessKilled,
     ProcessPaused, ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed,
-    RequestsDropped, RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
-    ServerRestarted, ServerSlowed, SlotMoved,
+    RequestsDropped, RequestsHeld, RequestsSwallowed, RowKept, ScriptsFlushed, ServerKilled,
+    ServerPaused, ServerRestarted, ServerSlowed, SessionPaused, SlotMoved,
 };
 use rlock_testkit::MASTERS;
 
@@ -99,11 +99,14 @@ const QUORUM: [Choice; 8] = [
 ];
 
 /// Of a Postgres server, which keeps what it has granted when it is killed.
-const POSTGRES: [Choice; 4] = [
-    (ClientsKilled, 6, 0..1),
+const POSTGRES: [Choice; 7] = [
+    (ClientsKilled, 5, 0..1),
     (LockDeleted, 4, 0..1),
     (AllFlushed, 1, 0..1),
-    (ServerRestarted, 4, 0..1_000),
+    (ServerPaused, 4, 50..2_500),
+    (SessionPaused, 5, 50..2_500),
+    (RowKept, 4, 50..2_500),
+    (ServerRestarted, 5, 0..1_000),
 ];
 
 const NETWORK: [Choice; 11] = [
@@ -204,12 +207,10 @@ impl Schedule {
         Self::of(seed, lasts, processes, &[pace]).shared(seed, lasts, &front)
     }
 
-    /// Like [`of_servers`](Self::of_servers), with a Postgres server and without proxies.
+    /// Like [`of_servers`](Self::of_servers), with a Postgres server.
     pub(super) fn of_postgres(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
-        let pace = Pace::of(&POSTGRES, 500..4_000, keys);
-        let mut schedule = Self::of(seed, lasts, processes, &[pace]);
-        schedule.networks.iter_mut().for_each(Vec::clear);
-        schedule
+        let pace = Pace::of(&POSTGRES, 300..2_500, keys);
+        Self::of(seed, lasts, processes, &[pace])
     }
 
     /// Replaces the lanes of processes by one for the shared proxies.
@@ -319,7 +320,7 @@ fn lane(rng: &mut Rng, lasts: Duration, pace: &Pace) -> Lane {
             kind: *kind,
             lasts: Duration::from_millis(rng.u64(range.clone())),
             number: match kind {
-                LockDeleted | SlotMoved => rng.u32(..pace.keys),
+                LockDeleted | RowKept | SlotMoved => rng.u32(..pace.keys),
                 _ => rng.u32(1..4),
             },
             servers: some_of(rng, pace, *kind),
@@ -395,7 +396,12 @@ mod tests {
     #[test]
     fn a_server_that_keeps_its_data_still_fails() {
         let minute = |of: fn(u64, Duration, u32, u32) -> Schedule| of(7, MINUTE, 3, 6);
-        for schedule in [minute(Schedule::of_servers), minute(Schedule::of_quorum)] {
+        let kinds = [
+            Schedule::of_servers,
+            Schedule::of_quorum,
+            Schedule::of_postgres,
+        ];
+        for schedule in kinds.map(minute) {
             for lane in schedule.without_losses().servers {
                 assert!(!lane.is_empty());
                 assert!(lane.iter().all(|step| !step.kind.loses_data()));
@@ -416,6 +422,8 @@ mod tests {
         assert_eq!(kinds(&cluster.fronts).len(), NODE_FRONT.len());
         let quorum = Schedule::of_quorum(7, MINUTE * 30, 3, 6);
         assert_eq!(kinds(&quorum.servers[1]).len(), QUORUM.len());
+        let postgres = Schedule::of_postgres(7, MINUTE * 30, 3, 6);
+        assert_eq!(kinds(&postgres.servers[0]).len(), POSTGRES.len());
         assert_eq!(kinds(&schedule.networks[0]).len(), NETWORK.len());
         assert_eq!(kinds(&schedule.processes[0]).len(), PROCESS.len());
     }

@@ -21,7 +21,6 @@ use super::{
     clock,
     collect::Recorder,
     network::{self, Front},
-    outage::Servers,
     record::{Fault, FaultKind, Record},
     schedule::Lane,
 };
@@ -50,8 +49,8 @@ pub(super) struct Order {
 #[derive(Clone, Debug)]
 pub(super) enum Way {
     Embedded,
-    /// By its own proxies, one for each server.
-    Proxied(Servers),
+    /// By its own proxies, one for each server with these URLs.
+    Proxied(Arc<[String]>),
     /// By this URL, which leads to shared proxies.
     Shared(String),
 }
@@ -71,8 +70,8 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) async fn open(order: Order, way: Way) -> Self {
-        let (process, front) = start(order.clone(), way.clone()).await;
+    pub(super) fn open(order: Order, way: Way) -> Self {
+        let (process, front) = start(&order, &way);
         let front = Arc::new(Mutex::new(front));
         Self {
             order,
@@ -106,7 +105,7 @@ impl Slot {
                     self.stop().await;
                     // During an outage it may be unable to release everything.
                     let _ = self.await_end().await;
-                    self.replace().await;
+                    self.replace();
                 }
                 kind => unreachable!("{kind} is not a fault of a process"),
             }
@@ -129,11 +128,11 @@ impl Slot {
             process: self.process.number,
             at,
         });
-        self.replace().await;
+        self.replace();
     }
 
-    async fn replace(&mut self) {
-        let (process, front) = start(self.order.clone(), self.way.clone()).await;
+    fn replace(&mut self) {
+        let (process, front) = start(&self.order, &self.way);
         *self.front.lock().unwrap_or_else(PoisonError::into_inner) = front;
         self.process = process;
     }
@@ -200,7 +199,7 @@ impl Slot {
         let status = self.process.worker.wait(PATIENCE).await;
         self.complain(&format!("ended by itself with {status}"));
         self.order.recorder.note(Record::Killed { process, at });
-        self.replace().await;
+        self.replace();
     }
 
     fn complain(&self, what: &str) {
@@ -217,16 +216,14 @@ impl Slot {
     }
 }
 
-async fn start(order: Order, way: Way) -> (Process, Front) {
+fn start(order: &Order, way: &Way) -> (Process, Front) {
     let number = order.started.fetch_add(1, Ordering::Relaxed);
     let mut proxies = Vec::new();
     let urls = match way {
         Way::Embedded => vec!["memory:histories".to_owned()],
-        Way::Shared(url) => vec![url],
+        Way::Shared(url) => vec![url.clone()],
         Way::Proxied(servers) => {
-            for server in &*servers {
-                proxies.push(Arc::new(Proxy::in_front_of(&*server.up().await)));
-            }
+            proxies.extend(servers.iter().map(|url| Arc::new(Proxy::before(url))));
             proxies.iter().map(|proxy| proxy.url()).collect()
         }
     };
