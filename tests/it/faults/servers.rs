@@ -5,6 +5,7 @@ mod foreign_data;
 mod memory;
 mod modes;
 mod outages;
+mod postgres;
 mod probes;
 mod refusals;
 mod replica;

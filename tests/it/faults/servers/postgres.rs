@@ -1,0 +1,149 @@
+//! A Postgres server whose processes, rows, time-outs and connections fail its clients.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{PostgresServer, eventually};
+
+use crate::{
+    common::{LASTING, LONG, acquiring, its_turn, ms},
+    topologies::{assert_soon_extended, conformance::assert_soon_queued},
+};
+
+const SESSIONS: &str =
+    "SELECT pid::text, query FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
+
+async fn connect(url: &str) -> LockClient {
+    let builder = LockClient::builder().connect_timeout(LONG);
+    builder.connect(url).await.expect("the server runs")
+}
+
+/// The client has undone it by then, over its next session.
+#[tokio::test]
+async fn a_request_of_a_session_that_was_given_up_never_runs() {
+    let server = PostgresServer::start();
+    let one = connect(&server.url()).await;
+    let former = server.pairs(SESSIONS).await;
+    let other = connect(&server.url()).await;
+    for (process, _) in &former {
+        server.pause_session(process);
+    }
+    let lock = one.lock("k").lease(LASTING).wait(ms(1500));
+    let error = lock.acquire().await.expect_err("no reply");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    eventually(LONG, "the client connects again", async || {
+        server.pairs(SESSIONS).await.len() > 4
+    })
+    .await;
+    for (process, _) in &former {
+        server.resume_session(process);
+    }
+    let next = its_turn(acquiring(other.lock("k").lease(LASTING).wait(LONG))).await;
+    let holders = server.pairs("SELECT owner, key FROM rlock.holder").await;
+    assert_eq!(holders, [(next.owner(), "lock:{k}".to_owned())]);
+}
+
+/// The lease has ended in between.
+#[tokio::test]
+async fn a_request_that_waited_for_a_row_goes_by_the_time_after_that() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let server = PostgresServer::start();
+    // A request waits for a quarter of this time.
+    let builder = LockClient::builder().response_timeout(LONG);
+    let client = builder.connect(server.url()).await.expect("it runs");
+    let other = connect(&server.url()).await;
+    let lock = other.lock("k").lease(LEASE).watchdog(false);
+    let _guard = lock.acquire().await.expect("free");
+    let session = server.session().await;
+    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key = 'lock:{k}' FOR UPDATE";
+    session.batch_execute(keep).await.expect("it may");
+    let attempt = client.lock("k").try_acquire();
+    let ends = async {
+        eventually(LONG, "it waits for the row", async || {
+            let waits = "SELECT 'waits', '' FROM pg_locks WHERE NOT granted";
+            !server.pairs(waits).await.is_empty()
+        })
+        .await;
+        tokio::time::sleep(LEASE).await;
+        session.batch_execute("COMMIT").await.expect("it may");
+    };
+    let (attempt, ()) = tokio::join!(attempt, ends);
+    drop(attempt.expect("a reply").expect("the lease has ended"));
+}
+
+/// As an administrator sets them for all sessions of a role.
+#[tokio::test]
+async fn time_outs_of_the_server_cost_no_lock() {
+    let server = PostgresServer::start();
+    drop(connect(&server.url()).await);
+    let limits = "?options=-c%20statement_timeout%3D1000%20-c%20idle_session_timeout%3D300";
+    let url = format!("{}{limits}", server.url());
+    let builder = LockClient::builder().response_timeout(LONG);
+    let one = builder.connect(&url).await.expect("it runs");
+    let other = connect(&url).await;
+    let lock = one.lock("k").lease(Duration::from_secs(10));
+    let guard = lock.acquire().await.expect("free");
+    let waiting = acquiring(other.lock("k").wait(LONG));
+    assert_soon_queued(true, &one, "k", 1).await;
+    // The server ends idle sessions, and cancels requests that wait for a row.
+    assert_soon_extended(&guard).await;
+    drop(one.lock("kept").acquire().await.expect("free"));
+    let session = server.session().await;
+    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key = 'lock:{kept}' FOR UPDATE";
+    session.batch_execute(keep).await.expect("it may");
+    let cancelled = one.lock("kept").wait(ms(2500)).acquire().await;
+    let error = cancelled.expect_err("the row is kept");
+    assert!(format!("{error:#}").contains("timeout"), "{error:#}");
+    session.batch_execute("COMMIT").await.expect("it may");
+    drop(one.lock("kept").acquire().await.expect("free"));
+    guard.release().await.expect("held");
+    drop(its_turn(waiting).await);
+}
+
+#[tokio::test]
+async fn a_server_without_a_free_connection_is_waited_for() {
+    let server = PostgresServer::start();
+    let role = "CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app";
+    server.execute(role).await;
+    let client = connect(&server.url().replace("postgres@", "app@")).await;
+    let lock = client.lock("k").lease(Duration::from_secs(30));
+    let guard = lock.acquire().await.expect("free");
+    server.execute("ALTER ROLE app CONNECTION LIMIT 0").await;
+    for (process, _) in server.pairs(SESSIONS).await {
+        let end = format!("SELECT pg_terminate_backend({process})");
+        server.execute(&end).await;
+    }
+    let refused = client.lock("other").wait(ms(500)).acquire().await;
+    let error = refused.expect_err("no session");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(
+        format!("{error:#}").contains("too many connections"),
+        "{error:#}"
+    );
+    server.execute("ALTER ROLE app CONNECTION LIMIT 2").await;
+    assert_soon_extended(&guard).await;
+    guard.release().await.expect("held");
+}
+
+/// As `VACUUM FULL` and most migrations do.
+#[tokio::test]
+async fn a_table_that_another_transaction_locks_is_waited_for() {
+    let server = PostgresServer::start();
+    let client = connect(&server.url()).await;
+    let lock = client.lock("k").lease(LASTING);
+    let guard = lock.acquire().await.expect("free");
+    let session = server.session().await;
+    let keep = "BEGIN; LOCK TABLE rlock.holder IN ACCESS EXCLUSIVE MODE";
+    session.batch_execute(keep).await.expect("it may");
+    let refused = client.lock("other").try_acquire().await;
+    let error = refused.expect_err("it is kept");
+    assert!(
+        format!("{error:#}").contains("another transaction has locked"),
+        "{error:#}"
+    );
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let waiting = acquiring(client.lock("other").wait(LONG));
+    session.batch_execute("COMMIT").await.expect("it may");
+    drop(its_turn(waiting).await);
+    guard.release().await.expect("held");
+}
