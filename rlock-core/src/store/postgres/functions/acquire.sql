@@ -12,15 +12,28 @@ CREATE FUNCTION rlock.acquire(
   OUT taken integer, OUT fences bigint[], OUT wanted boolean, OUT ttl bigint, OUT queued integer, OUT differs text
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  r rlock.request := (rlock.enter(keys, true), retention * interval '1 ms', floor);
+  r rlock.request := rlock.enter(keys, true, retention, floor);
+  ends timestamptz := r.now + lease * interval '1 ms';
   held boolean[];
   was_taken boolean;
   k text;
   o text;
 BEGIN
+  IF cardinality(keys) = 1 AND rlock.mode(owners[1]) = 'exclusive' THEN
+    -- The usual case: no holders and no waiters.
+    UPDATE rlock.lock SET fence = greatest(fence + 1, r.fence), kept_until = greatest(kept_until, rlock.kept(ends, r))
+    WHERE key = keys[1] AND NOT EXISTS (SELECT FROM rlock.holder WHERE key = keys[1])
+      AND NOT EXISTS (SELECT FROM rlock.waiter WHERE key = keys[1])
+    RETURNING ARRAY[fence], false INTO fences, wanted;
+    IF FOUND THEN
+      INSERT INTO rlock.holder (key, owner, expires_at) VALUES (keys[1], owners[1], ends);
+      RETURN;
+    END IF;
+  END IF;
+
+  PERFORM rlock.tidy(keys, owners, r);
   -- Finds a lock that does not admit its owner, or whose waiters precede it.
   FOR n IN 1 .. cardinality(keys) LOOP
-    PERFORM rlock.share(keys[n], owners[n]);
     held[n] := rlock.holds(keys[n], owners[n]);
     IF NOT held[n] AND NOT rlock.lets_in(keys[n], owners[n], NULL) THEN
       taken := n;
@@ -38,7 +51,7 @@ BEGIN
 
   IF taken IS NULL THEN
     FOR n IN 1 .. cardinality(keys) LOOP
-      fences[n] := rlock.grant_to(keys[n], owners[n], lease * interval '1 ms', r);
+      fences[n] := rlock.grant_to(keys[n], owners[n], ends, r);
     END LOOP;
     FOR n IN 1 .. cardinality(keys) LOOP
       IF rlock.mode(owners[n]) <> 'exclusive' THEN
@@ -66,7 +79,7 @@ BEGIN
       PERFORM rlock.hand_off(k, NULL, false, r);
     ELSIF was_taken AND cardinality(keys) = 1 THEN
       -- Only a grant has to survive a crash, and this request has made none.
-      PERFORM set_config('synchronous_commit', 'off', true);
+      SET LOCAL synchronous_commit = off;
     END IF;
     queued := CASE
       WHEN NOT waits THEN 0
@@ -96,7 +109,6 @@ CREATE FUNCTION rlock.hand_off_others(keys text[], owners text[], taken integer,
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   FOR n IN 1 .. cardinality(keys) LOOP
-    PERFORM rlock.share(keys[n], owners[n]);
     IF rlock.leave(keys[n], owners[n]) OR n < taken AND NOT EXISTS (SELECT FROM rlock.holder WHERE key = keys[n]) THEN
       PERFORM rlock.hand_off(keys[n], NULL, false, r);
     END IF;

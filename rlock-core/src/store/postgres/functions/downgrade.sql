@@ -2,9 +2,9 @@
 -- whether the owner holds the lock. `known`: the last known fence.
 CREATE FUNCTION rlock.downgrade(k text, o text, known bigint, retention bigint, floor bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  r rlock.request := (rlock.enter(ARRAY[k], false), retention * interval '1 ms', floor);
+  r rlock.request := rlock.enter(ARRAY[k], false, retention, floor);
 BEGIN
-  PERFORM rlock.share(k, o);
+  PERFORM rlock.tidy(ARRAY[k], ARRAY[o], r);
   IF NOT rlock.holds(k, o) THEN
     RETURN false;
   END IF;

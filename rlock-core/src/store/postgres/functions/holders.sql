@@ -1,14 +1,20 @@
--- Reads and changes the holders of a lock. `enter` comes first in each request.
+-- Reads and changes the holders of a lock. `enter` comes first in each request, and then `tidy`, unless the usual case needs none.
 
--- Locks the rows of these keys, in their order, so that requests for several keys do not wait for each other in a circle.
--- Removes the holders whose leases have ended. Returns the time, which is read after the wait for the rows.
-CREATE FUNCTION rlock.enter(keys text[], creates boolean) RETURNS timestamptz LANGUAGE plpgsql AS $$
+-- Locks the rows of these keys, in their order, so that requests for several keys do not wait for each other in a circle. Returns
+-- the time, which is read after the wait for the rows, with the rest of the request.
+CREATE FUNCTION rlock.enter(keys text[], creates boolean, retention bigint, floor bigint)
+RETURNS rlock.request LANGUAGE plpgsql AS $$
 DECLARE
+  ordered text[] := keys;
   k text;
   now timestamptz;
+  clock bigint;
   is_new boolean := false;
 BEGIN
-  FOR k IN SELECT one COLLATE "C" FROM unnest(keys) one ORDER BY 1 LOOP
+  IF cardinality(keys) > 1 THEN
+    ordered := ARRAY(SELECT one COLLATE "C" FROM unnest(keys) one ORDER BY 1);
+  END IF;
+  FOREACH k IN ARRAY ordered LOOP
     LOOP
       PERFORM FROM rlock.lock WHERE key = k FOR UPDATE;
       EXIT WHEN FOUND OR NOT creates;
@@ -18,7 +24,6 @@ BEGIN
     END LOOP;
   END LOOP;
   now := clock_timestamp();
-  DELETE FROM rlock.holder WHERE key = ANY (keys) AND expires_at <= now;
   IF is_new THEN
     -- Each new row removes more than one row that is not needed any more, but none of this request, which does not skip its own
     -- locks. The request waits for no row after this.
@@ -26,7 +31,19 @@ BEGIN
       SELECT key FROM rlock.lock WHERE kept_until < now AND key <> ALL (keys) ORDER BY kept_until LIMIT 3 FOR UPDATE SKIP LOCKED
     );
   END IF;
-  RETURN now;
+  clock := floor(extract(epoch FROM now) * {FENCES_A_SECOND});
+  -- The floor counts only if the clock is behind it: otherwise clients with quick replies would make fences run ahead.
+  RETURN (now, retention * interval '1 ms', greatest(clock, CASE WHEN floor > clock THEN floor + {FENCES_A_SECOND} END));
+END $$;
+
+-- Removes the holders whose leases have ended, and makes exclusive locks shared whose owners are shared by now.
+CREATE FUNCTION rlock.tidy(keys text[], owners text[], r rlock.request) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM rlock.holder WHERE key = ANY (keys) AND expires_at <= r.now;
+  IF owners::text LIKE '%s%' THEN
+    UPDATE rlock.holder SET owner = o, count = 1 FROM unnest(keys, owners) one (k, o)
+    WHERE key = k AND owner = left(o, -1) AND rlock.mode(o) = 'shared';
+  END IF;
 END $$;
 
 CREATE FUNCTION rlock.mode(owner text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
@@ -63,14 +80,6 @@ BEGIN
   RETURN EXISTS (SELECT FROM rlock.holder WHERE key = k AND owner = o);
 END $$;
 
--- Makes the exclusive lock of an owner a shared one, if the owner is shared and had it.
-CREATE FUNCTION rlock.share(k text, o text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  IF rlock.mode(o) = 'shared' THEN
-    UPDATE rlock.holder SET owner = o, count = 1 WHERE key = k AND owner = left(o, -1);
-  END IF;
-END $$;
-
 -- Takes a lock from an owner. Returns whether the owner held it.
 CREATE FUNCTION rlock.leave(k text, o text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -78,40 +87,37 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- Keeps the row of a lock, and so its last fence, for the retention after this time.
-CREATE FUNCTION rlock.keep(k text, ends timestamptz, r rlock.request) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-  until timestamptz := date_trunc('minute', ends + r.retention) + interval '1 minute';
+-- Returns how long the row of a lock, and so its last fence, is kept if a lease ends at this time.
+CREATE FUNCTION rlock.kept(ends timestamptz, r rlock.request) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+  SELECT date_trunc('minute', ends + r.retention) + interval '1 minute'
+$$;
+
+-- Keeps the last fence of a lock for the retention after this time. The fence is not below `known`.
+CREATE FUNCTION rlock.keep(k text, ends timestamptz, known bigint, r rlock.request) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  UPDATE rlock.lock SET kept_until = until WHERE key = k AND kept_until < until;
+  UPDATE rlock.lock SET fence = greatest(fence, known), kept_until = greatest(kept_until, rlock.kept(ends, r))
+  WHERE key = k AND (fence < known OR kept_until < rlock.kept(ends, r));
 END $$;
 
--- Sets the next fence of a lock, and returns it: the server's time, but larger than the last fence and not below `known`.
+-- Sets the next fence of a lock, and returns it: larger than the last fence, and not below `known`.
 CREATE FUNCTION rlock.next_fence(k text, ends timestamptz, known bigint, r rlock.request) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  clock bigint := floor(extract(epoch FROM r.now) * {FENCES_A_SECOND});
-  until timestamptz := date_trunc('minute', ends + r.retention) + interval '1 minute';
   given bigint;
 BEGIN
-  -- The floor counts only if the clock is behind it: otherwise clients with quick replies would make fences run ahead.
-  UPDATE rlock.lock SET
-    fence = greatest(fence + 1, clock, known, CASE WHEN r.floor > clock THEN r.floor + {FENCES_A_SECOND} END),
-    kept_until = greatest(kept_until, until)
+  UPDATE rlock.lock SET fence = greatest(fence + 1, r.fence, known), kept_until = greatest(kept_until, rlock.kept(ends, r))
   WHERE key = k RETURNING fence INTO given;
   RETURN given;
 END $$;
 
 -- Gives an owner a lock that admits it, or that it has already. Returns the fence. A lease only grows.
-CREATE FUNCTION rlock.grant_to(k text, o text, lease interval, r rlock.request) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-  ends timestamptz := r.now + lease;
+CREATE FUNCTION rlock.grant_to(k text, o text, ends timestamptz, r rlock.request) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO rlock.holder AS had (key, owner, expires_at) VALUES (k, o, ends) ON CONFLICT (key, owner) DO NOTHING;
   IF NOT FOUND THEN
     UPDATE rlock.holder SET expires_at = greatest(expires_at, ends) WHERE key = k AND owner = o;
     IF rlock.mode(o) = 'exclusive' THEN
       -- A repeated request, or one that follows a hand-off.
-      PERFORM rlock.keep(k, ends, r);
+      PERFORM rlock.keep(k, ends, 0, r);
       RETURN (SELECT fence FROM rlock.lock WHERE key = k);
     END IF;
   END IF;

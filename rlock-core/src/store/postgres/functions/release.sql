@@ -3,12 +3,26 @@
 CREATE FUNCTION rlock.release(k text, o text, known bigint, min_hold bigint, retention bigint, floor bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  r rlock.request := (rlock.enter(ARRAY[k], false), retention * interval '1 ms', floor);
-  first text := rlock.first_waiter(k);
+  r rlock.request := rlock.enter(ARRAY[k], false, retention, floor);
   ends timestamptz := r.now + min_hold * interval '1 ms';
+  first text;
   held boolean;
 BEGIN
-  PERFORM rlock.share(k, o);
+  IF min_hold = 0 THEN
+    -- The usual case: no owner waits.
+    DELETE FROM rlock.holder
+    WHERE key = k AND owner = o AND expires_at > r.now AND NOT EXISTS (SELECT FROM rlock.waiter WHERE key = k);
+    IF FOUND THEN
+      -- Since its grant, or its last renewal, the row is kept for longer than this.
+      IF known > 0 THEN
+        PERFORM rlock.keep(k, ends, known, r);
+      END IF;
+      -- If a crash undoes the release, the lease ends the lock. No later grant survives a crash without it.
+      SET LOCAL synchronous_commit = off;
+      RETURN true;
+    END IF;
+  END IF;
+  PERFORM rlock.tidy(ARRAY[k], ARRAY[o], r);
   IF min_hold > 0 THEN
     -- The lock has no owner any more, so a late renewal or release finds none.
     UPDATE rlock.holder SET
@@ -17,14 +31,10 @@ BEGIN
     held := FOUND;
   ELSE
     held := rlock.leave(k, o);
-    IF first IS NULL THEN
-      -- If a crash undoes the release, the lease ends the lock. No later grant survives a crash without it.
-      PERFORM set_config('synchronous_commit', 'off', true);
-    END IF;
   END IF;
+  first := rlock.first_waiter(k);
   IF held THEN
-    UPDATE rlock.lock SET fence = known WHERE key = k AND fence < known;
-    PERFORM rlock.keep(k, ends, r);
+    PERFORM rlock.keep(k, ends, known, r);
   ELSE
     DELETE FROM rlock.waiter WHERE key = k AND owner = o;
   END IF;

@@ -4,27 +4,21 @@
 CREATE FUNCTION rlock.renew(keys text[], owners text[], known bigint[], lease bigint, retention bigint)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-  r rlock.request := (rlock.enter(keys, false), retention * interval '1 ms', 0);
+  r rlock.request := rlock.enter(keys, false, retention, 0);
   ends timestamptz := r.now + lease * interval '1 ms';
-  replies bigint[] := '{}';
 BEGIN
-  FOR n IN 1 .. cardinality(keys) LOOP
-    PERFORM rlock.share(keys[n], owners[n]);
-    IF lease > 0 THEN
-      UPDATE rlock.holder SET expires_at = greatest(expires_at, ends) WHERE key = keys[n] AND owner = owners[n];
-    ELSE
-      PERFORM FROM rlock.holder WHERE key = keys[n] AND owner = owners[n];
-    END IF;
-    replies[n] := CASE WHEN FOUND THEN 1 ELSE 0 END;
-    CONTINUE WHEN NOT FOUND;
-    IF EXISTS (SELECT FROM rlock.lock WHERE key = keys[n] AND fence < known[n]) THEN
-      replies[n] := rlock.next_fence(keys[n], ends, known[n], r);
-    ELSE
-      PERFORM rlock.keep(keys[n], ends, r);
-    END IF;
-    IF rlock.first_waiter(keys[n]) IS NOT NULL THEN
-      replies[n] := -replies[n];
-    END IF;
-  END LOOP;
-  RETURN replies;
+  PERFORM rlock.tidy(keys, owners, r);
+  UPDATE rlock.holder SET expires_at = ends FROM unnest(keys, owners) one (k, o)
+  WHERE key = k AND owner = o AND lease > 0 AND expires_at < ends;
+  UPDATE rlock.lock SET kept_until = rlock.kept(ends, r) WHERE key = ANY (keys) AND kept_until < rlock.kept(ends, r);
+  RETURN ARRAY(
+    SELECT CASE
+      WHEN owner IS NULL THEN 0
+      WHEN fence < one.known THEN rlock.next_fence(k, ends, one.known, r)
+      ELSE 1
+    END * CASE WHEN EXISTS (SELECT FROM rlock.waiter WHERE waiter.key = k) THEN -1 ELSE 1 END
+    FROM unnest(keys, owners, known) WITH ORDINALITY one (k, o, known, n)
+      LEFT JOIN rlock.lock ON lock.key = k LEFT JOIN rlock.holder ON holder.key = k AND owner = o
+    ORDER BY n
+  );
 END $$;

@@ -31,5 +31,5 @@ CREATE TABLE rlock.waiter (
   UNIQUE (key, owner)
 );
 
--- What all parts of a request share: its time, how long fences are kept after a lease, and the floor of new fences.
-CREATE TYPE rlock.request AS (now timestamptz, retention interval, floor bigint);
+-- What all parts of a request share: its time, how long fences are kept after a lease, and the least value of a new fence.
+CREATE TYPE rlock.request AS (now timestamptz, retention interval, fence bigint);

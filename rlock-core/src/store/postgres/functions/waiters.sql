@@ -1,7 +1,8 @@
 -- Keeps the queue of waiters, and hands a lock off to the first of them whose client listens.
 
--- Returns whether a client listens. Its listening session shares an advisory lock, which a request can get only if that
--- session has ended, and gives back at once. A session gets its own lock, so it is not asked.
+-- Returns whether a client listens. Its listening session shares an advisory lock as long as it lives. So another session can
+-- get this lock for itself only if the listening one has ended, and then releases it at once. The client's own sessions are not
+-- tested, because the listening one would always get the lock that it shares.
 CREATE FUNCTION rlock.listens(client text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   proof bigint := ('x' || replace(right(client, 17), '-', ''))::bit(64)::bigint;
@@ -170,7 +171,7 @@ BEGIN
     DELETE FROM rlock.waiter WHERE key = k AND place = one.place;
     EXIT WHEN one.owner = asks;
     IF rlock.listens(left(one.owner, 36)) THEN
-      fences := fences || rlock.grant_to(k, one.owner, interval '{GRACE} ms', r);
+      fences := fences || rlock.grant_to(k, one.owner, r.now + interval '{GRACE} ms', r);
       served := served || one.owner;
       longest := greatest(longest, r.now - one.since);
     END IF;
