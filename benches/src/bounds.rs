@@ -32,9 +32,9 @@ enum Limit {
 }
 
 use Kind::{
-    Blpop, Mutex, Ours, OursNested, OursOnEach, OursRetainedElsewhere, OursRetaining,
-    OursRetainingBriefly, OursShared, OursSharedFewWrites, OursStrict, OursWriter, Raw, RwLock,
-    RwLockFewWrites,
+    Blpop, LeaseRow, Mutex, Ours, OursNested, OursOnEach, OursRetainedElsewhere, OursRetaining,
+    OursRetainingBriefly, OursShared, OursSharedFewWrites, OursStrict, OursWriter, PostgresFloor,
+    Raw, RwLock, RwLockFewWrites,
 };
 use Limit::{AboveAtMost, AheadOfPeers, AtMost, BestPeerAtMost, TimesAtLeast, TimesAtMost};
 use Metric::{
@@ -44,8 +44,8 @@ use Metric::{
 };
 use Network::{Delayed, Direct};
 use Scenario::{
-    Idle1000, Idle10000, Idle100000, Nested, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5,
-    Readers, ReadersAndWriter, Retained, WaitersClients, WaitersTasks,
+    Idle1000, Idle10000, Idle100000, Nested, OneKey, OwnKeys, Pair, Postgres, Processes, Quorum3,
+    Quorum5, Readers, ReadersAndWriter, Retained, WaitersClients, WaitersTasks,
 };
 
 /// The limit of a lock's additional bytes after four renewals. It is less than the smallest leak of
@@ -54,7 +54,7 @@ const FLAT: f64 = 16.0;
 
 /// All bounds.
 #[rustfmt::skip]
-const BOUNDS: [Bound; 57] = [
+const BOUNDS: [Bound; 61] = [
     Bound(Pair, Direct, Ours, PairP50, TimesAtMost(1.25, Raw)),
     Bound(Pair, Delayed, Ours, PairP50, TimesAtMost(1.05, Raw)),
     Bound(Pair, Delayed, OursRetainingBriefly, PairP50, TimesAtMost(0.6, Raw)),
@@ -84,6 +84,10 @@ const BOUNDS: [Bound; 57] = [
     Bound(Processes, Delayed, Ours, Violations, AtMost(0.0)),
     Bound(Processes, Delayed, OursStrict, Violations, AtMost(0.0)),
     Bound(Retained, Direct, OursRetainedElsewhere, AcquireP50, TimesAtMost(3.0, Ours)),
+    Bound(Postgres, Direct, Ours, PairP50, TimesAtMost(2.0, PostgresFloor)),
+    Bound(Postgres, Direct, OursNested, PairP50, AtMost(10.0)),
+    Bound(Postgres, Direct, Ours, ChangesPerSecond, TimesAtLeast(20.0, LeaseRow)),
+    Bound(Postgres, Direct, Ours, Violations, AtMost(0.0)),
     Bound(Readers, Direct, OursShared, ReadsPerSecond, TimesAtLeast(0.5, RwLock)),
     Bound(Readers, Direct, OursShared, ExecutedPerRead, AtMost(0.05)),
     Bound(Readers, Direct, OursSharedFewWrites, ReadsPerSecond, TimesAtLeast(0.5, RwLockFewWrites)),

@@ -8,6 +8,7 @@ mod distributed_lock;
 mod mutex;
 mod ours;
 mod ours_on_each;
+mod postgres;
 mod raw;
 mod raw_on_all;
 mod redis_lock;
@@ -97,6 +98,13 @@ pub(crate) enum Kind {
     AsyncRedisLock,
     DistributedLock,
     RedisLock,
+    /// Two prepared statements with the same writes in Postgres.
+    PostgresFloor,
+    /// An advisory lock of Postgres.
+    PgAdvisoryLock,
+    DistributedLockPostgres,
+    /// A row with a lease, polled each 250 ms.
+    LeaseRow,
 }
 
 impl Kind {
@@ -106,6 +114,12 @@ impl Kind {
         Self::AsyncRedisLock,
         Self::DistributedLock,
         Self::RedisLock,
+    ];
+
+    pub(crate) const POSTGRES_PEERS: [Self; 3] = [
+        Self::PgAdvisoryLock,
+        Self::DistributedLockPostgres,
+        Self::LeaseRow,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -137,11 +151,15 @@ impl Kind {
             Self::AsyncRedisLock => "async-redis-lock",
             Self::DistributedLock => "distributed-lock",
             Self::RedisLock => "redis-lock",
+            Self::PostgresFloor => "two statements",
+            Self::PgAdvisoryLock => "sqlx, PgAdvisoryLock",
+            Self::DistributedLockPostgres => "distributed-lock-postgres",
+            Self::LeaseRow => "a lease row, polled",
         }
     }
 
     pub(crate) fn is_peer(self) -> bool {
-        Self::PEERS.contains(&self)
+        Self::PEERS.contains(&self) || Self::POSTGRES_PEERS.contains(&self)
     }
 
     /// Returns whether it is this framework.
@@ -164,6 +182,7 @@ impl Kind {
 
     /// Connects one client whose locks have this lease, renewed after each third of it.
     pub(crate) async fn connect(self, url: &str, lease: Duration) -> Result<Box<dyn Contestant>> {
+        use postgres::Postgres;
         use raw::Batch;
         use rw_lock::Calls;
         Ok(match self {
@@ -208,6 +227,12 @@ impl Kind {
                 Box::new(distributed_lock::Distributed::connect(url, lease).await?)
             }
             Self::RedisLock => Box::new(redis_lock::RedisLock::connect(url, lease).await?),
+            Self::PostgresFloor => Box::new(Postgres::connect(url, postgres::FLOOR).await?),
+            Self::PgAdvisoryLock => Box::new(Postgres::connect(url, postgres::SQLX).await?),
+            Self::DistributedLockPostgres => {
+                Box::new(Postgres::connect(url, postgres::DISTRIBUTED_LOCK).await?)
+            }
+            Self::LeaseRow => Box::new(Postgres::connect(url, postgres::LEASE_ROW).await?),
             Self::OursRetainedElsewhere => {
                 anyhow::bail!("it is measured by itself")
             }

@@ -7,6 +7,7 @@ mod in_process;
 mod one_key;
 mod own_keys;
 mod pair;
+mod postgres;
 mod processes;
 mod quorum;
 mod readers;
@@ -54,6 +55,8 @@ pub(crate) fn measure(
         Scenario::Retained => retained::run(plan)?,
         Scenario::Readers => readers::run(plan)?,
         Scenario::ReadersAndWriter => readers_and_writer::run(plan)?,
+        Scenario::Postgres if network == Network::Delayed => return Ok(None),
+        Scenario::Postgres => postgres::run(plan)?,
         Scenario::Idle10000 | Scenario::Idle100000 if pace.quick => return Ok(None),
         Scenario::Idle1000 => idle::run(plan, &idle(1_000, 3, &Kind::PEERS))?,
         Scenario::Idle10000 => idle::run(plan, &idle(10_000, 3, &Kind::PEERS))?,

@@ -28,6 +28,8 @@ pub(crate) enum Scenario {
     Processes,
     /// A lock that another process retains.
     Retained,
+    /// Locks in Postgres: one task, then four processes with four tasks each.
+    Postgres,
     /// 64 tasks of one process that share a lock.
     Readers,
     /// Four processes with 16 readers each, and a writer.
@@ -52,7 +54,7 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// The scenarios that run by default.
-    pub(crate) const USUAL: [Self; 17] = [
+    pub(crate) const USUAL: [Self; 18] = [
         Self::Pair,
         Self::PairThreads,
         Self::Nested,
@@ -63,6 +65,7 @@ impl Scenario {
         Self::OneKey,
         Self::Processes,
         Self::Retained,
+        Self::Postgres,
         Self::Readers,
         Self::ReadersAndWriter,
         Self::Idle1000,
@@ -86,6 +89,7 @@ impl Scenario {
             Self::OneKey => "16 tasks of one process, one key",
             Self::Processes => "4 processes with 4 tasks each, one key",
             Self::Retained => "A key that another process retains and does not use",
+            Self::Postgres => "Postgres: one task, then 4 processes with 4 tasks each, one key",
             Self::Readers => "64 tasks of one process that share one key",
             Self::ReadersAndWriter => {
                 "4 processes with 16 readers each, and a writer every 100 ms, one key"
