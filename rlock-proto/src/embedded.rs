@@ -7,6 +7,8 @@ mod hand_off;
 mod lock;
 mod restore;
 mod state;
+#[cfg(test)]
+mod tests;
 mod wait_queues;
 
 pub use self::{

@@ -257,6 +257,28 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_key_is_shown_unless_it_is_hidden_or_long() {
+        assert!(reason("a{}b").starts_with("invalid key `a{}b`: "));
+        let long = reason(&"x".repeat(MAX_KEY_BYTES + 1));
+        assert!(long.contains(&format!("`{}…`", "x".repeat(80))), "{long}");
+        let hidden = Key::parse_hidden("a{}b", Some("order:{id}"));
+        assert_eq!(hidden.expect_err("it has no tag").key, "order:{id}");
+    }
+
+    #[test]
+    fn a_hidden_key_names_the_same_lock_as_a_shown_one() {
+        let key = |text| Key::parse(text).expect(text);
+        let hidden = Key::parse_hidden("b", Some("order:{id}")).expect("valid");
+        assert!(hidden == key("b") && hidden != key("a") && key("a") < hidden);
+        assert!(hidden.is_hidden() && !key("b").is_hidden());
+        assert_eq!(
+            (&*hidden.to_string(), &*key("b").to_string()),
+            ("order:{id}", "b")
+        );
+        assert!(key("{a}b").has_hash_tag() && !key("ab").has_hash_tag());
+    }
+
+    #[test]
     fn ordinary_keys_and_hash_tags_pass() {
         for key in [
             "order:42",

@@ -103,3 +103,35 @@ impl fmt::Display for LockMode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LockMode::*, *};
+
+    #[test]
+    fn modes_are_shown_in_words() {
+        let permits = |take, of| Permits { take, of }.to_string();
+        assert_eq!(
+            [Exclusive, Shared].map(|mode| mode.to_string()),
+            ["exclusive", "shared"]
+        );
+        assert_eq!(
+            (&*permits(1, 1), &*permits(1, 3)),
+            ("the only permit", "one of 3 permits")
+        );
+        assert_eq!(
+            (&*permits(3, 3), &*permits(2, 3)),
+            ("all 3 permits", "2 of 3 permits")
+        );
+        assert_eq!(Permits { take: 2, of: 3 }.as_str(), "permits");
+    }
+
+    #[test]
+    fn no_hold_uses_a_lock_of_a_weaker_mode_and_permits_are_not_shared() {
+        let all = [Exclusive, Shared, Permits { take: 1, of: 3 }];
+        let granted = |mode: LockMode| all.map(|granted| mode.fits_grant(granted));
+        assert_eq!(granted(Exclusive), [true, false, false]);
+        assert_eq!(granted(Shared), [true, true, false]);
+        assert_eq!(granted(all[2]), [false; 3]);
+    }
+}

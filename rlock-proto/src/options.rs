@@ -135,3 +135,19 @@ impl Default for LockOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_is_known_by_its_label_and_hides_a_key_behind_it() {
+        let path = || "svc::Orders::reserve::{{closure}}::here";
+        let site = Site::in_function("reserve", path).in_mode(LockMode::Shared);
+        assert!(site == Site::new("reserve") && site != Site::default());
+        assert_eq!(site.mode, LockMode::Shared);
+        assert_eq!(site.in_place_of_key(), "reserve");
+        assert_eq!(Site::default().in_place_of_key(), "<redacted>");
+        assert_eq!(site.function().as_deref(), Some("svc::Orders::reserve"));
+    }
+}

@@ -148,6 +148,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_shared_owner_may_have_been_an_exclusive_one_before() {
+        let [exclusive, shared] = [LockMode::Exclusive, LockMode::Shared]
+            .map(|mode| OwnerId::new(Uuid::from_u128(7), 3, mode));
+        assert_eq!(shared.before_downgrade(), Some(exclusive));
+        assert_eq!(exclusive.before_downgrade(), None);
+        assert!(shared.is_of(Uuid::from_u128(7)) && !shared.is_of(Uuid::from_u128(8)));
+        assert_eq!((shared.sequence(), shared.mode()), (3, LockMode::Shared));
+        assert_eq!(exclusive.kept(), OwnerId::KEPT);
+    }
+
+    #[test]
     fn owners_are_read_as_they_are_written() {
         let client = Uuid::from_u128(7);
         for (mode, end) in [
@@ -160,7 +171,7 @@ mod tests {
             assert_eq!(owner.to_string(), format!("{client}:{end}"));
             assert_eq!(OwnerId::parse(&owner.to_string()), Some(owner));
             let kept = owner.kept();
-            assert!(kept.is_kept() && !owner.is_kept());
+            assert!(kept.is_kept() && !owner.is_kept() && kept.kept() == kept);
             assert_eq!(OwnerId::parse(&kept.to_string()), Some(kept));
         }
         for text in ["", "kept:", "x:3", "3s", "3.p", "3..8p", "3.1.2.8p"] {

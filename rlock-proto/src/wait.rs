@@ -57,5 +57,19 @@ mod tests {
         let most = Spread(u64::MAX);
         assert!(most.fallback(None, CAP) <= CAP + CAP / 10);
         assert!(most.fallback(Some(Duration::MAX), CAP) <= CAP + CAP / 10);
+        assert_ne!(most.next(), most, "clients do not ask all at once");
+    }
+
+    #[test]
+    fn pauses_double_with_each_failure_up_to_the_longest() {
+        let ms = |spread, failures| Spread(spread).after_failures(failures).as_millis();
+        assert_eq!(
+            [0, 1, 2, 99].map(|failures| ms(0, failures)),
+            [5, 10, 20, 250]
+        );
+        assert_eq!(
+            [0, 1, 2, 99].map(|failures| ms(u64::MAX, failures)),
+            [10, 20, 40, 500]
+        );
     }
 }

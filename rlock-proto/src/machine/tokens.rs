@@ -251,6 +251,21 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_may_have_taken_over_is_asked_to_keep_the_fence_until_a_later_reply() {
+        let mut tokens = Tokens::new(TOKENS);
+        let at = |seconds| Time::from(Duration::from_secs(seconds));
+        let asks = |tokens: &mut Tokens| tokens.ask_to_keep(LEASE / 60, LEASE, at(12));
+        assert!(!asks(&mut tokens), "without a grant");
+        tokens.granted(grant(7));
+        assert!(!asks(&mut tokens));
+        tokens.missed(at(10));
+        tokens.renewed(8, at(9), LEASE);
+        assert!(asks(&mut tokens), "the reply is from before");
+        tokens.renewed(9, at(10), LEASE);
+        assert!(!asks(&mut tokens));
+    }
+
+    #[test]
     fn a_fence_may_be_forgotten_after_the_lease_with_which_it_was_set() {
         let (shared, second) = (LockMode::Shared, Duration::from_secs(1));
         let mut tokens = Tokens::new(TOKENS);

@@ -47,7 +47,7 @@ mod tests {
         ] {
             for key in [key.to_owned(), format!("x{{{key}}}y"), format!("{{{key}}}")] {
                 let key = Key::parse(&key).expect("valid");
-                assert_eq!(HashSlot::of(&key).0, slot, "{key}");
+                assert_eq!(HashSlot::of(&key).index(), slot, "{key}");
             }
         }
     }

@@ -81,3 +81,18 @@ impl KeyFilter {
 
 /// Handles notifications. Must not block.
 pub type Listener = Arc<dyn Fn(Notification) + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_selects_its_key_or_the_keys_of_its_slots() {
+        let [a, b] = ["a", "b"].map(|key| Key::parse(key).expect("valid"));
+        let slots = |key: &Key| KeyFilter::Slots(vec![HashSlot::of(key)]);
+        for filter in [KeyFilter::One(a.clone()), slots(&a)] {
+            assert!(filter.matches(&a) && !filter.matches(&b), "{filter:?}");
+        }
+        assert!(KeyFilter::All.matches(&b));
+    }
+}

@@ -166,3 +166,34 @@ impl StoredLock {
         self.owner == owner || self.others.iter().any(|other| other.to_string() == owner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::mode::LockMode;
+
+    #[test]
+    fn a_lock_has_each_of_its_holders_and_the_fences_of_each_member() {
+        let [first, other, none] =
+            [1, 2, 3].map(|number| OwnerId::new(Uuid::nil(), number, LockMode::Shared));
+        let lock = StoredLock {
+            owner: first.to_string(),
+            count: 1,
+            ttl: None,
+            fence: Some(9),
+            other_fences: vec![7],
+            queue: Vec::new(),
+            holders: 2,
+            permits_taken: 0,
+            others: vec![other],
+        };
+        assert_eq!(
+            [7, 8, 9].map(|fence| lock.has_fence(fence)),
+            [true, false, true]
+        );
+        let has = [first, other, none].map(|owner| lock.has(&owner.to_string()));
+        assert_eq!(has, [true, true, false]);
+    }
+}

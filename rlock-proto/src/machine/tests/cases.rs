@@ -10,6 +10,7 @@ mod handovers;
 mod leases;
 mod losses;
 mod modes;
+mod queries;
 mod releases;
 mod renewals;
 mod slots;
