@@ -1,0 +1,220 @@
+//! Puts known bugs of distributed locks into a copy of the sources, one at a time, and requires that a test fails for each.
+//!
+//! `cargo run -p rlock-tests --bin mutants [-- name …]`
+//!
+//! The copy, and the output of the tests, are below the target directory.
+
+use std::{
+    collections::HashSet,
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    time::Instant,
+};
+
+use rlock_tests::mutants::{Mutant, TestName, catalogue, workspace};
+
+/// The seconds after which a build hangs, and a test.
+const BUILD_LIMIT: &str = "3600";
+const TEST_LIMIT: &str = "300";
+
+fn main() -> ExitCode {
+    let names: Vec<String> = env::args().skip(1).collect();
+    let mut mutants = catalogue();
+    let known: HashSet<_> = mutants.iter().map(|mutant| mutant.name.clone()).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(*name)) {
+        eprintln!("there is no mutant {unknown} in tests/mutants");
+        return ExitCode::from(2);
+    }
+    mutants.retain(|mutant| names.is_empty() || names.contains(&mutant.name));
+    match Gate::open() {
+        Ok(gate) => gate.try_all(&mutants),
+        Err(error) => {
+            eprintln!("cannot copy the sources: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The copy in which mutants are tried.
+struct Gate {
+    directory: PathBuf,
+    _lock: fs::File,
+}
+
+/// What a test says about the sources.
+enum Verdict {
+    Passes,
+    /// With its last panic message.
+    Fails(String),
+    /// The sources do not compile, or there is no such test.
+    NotRun(String),
+}
+
+impl Gate {
+    fn open() -> io::Result<Self> {
+        let program = env::current_exe()?;
+        let target = program
+            .ancestors()
+            .nth(2)
+            .expect("below a target directory");
+        let directory = target.join("mutants-by-hand");
+        fs::create_dir_all(&directory)?;
+        let lock = fs::File::create(directory.join("lock"))?;
+        lock.try_lock()?;
+        synchronize(workspace(), &directory.join("source"))?;
+        Ok(Self {
+            directory,
+            _lock: lock,
+        })
+    }
+
+    fn try_all(&self, mutants: &[Mutant]) -> ExitCode {
+        // A test that fails without any mutant catches none.
+        let mut tried = HashSet::new();
+        let tests = mutants.iter().map(|mutant| &mutant.caught_by);
+        for test in tests.filter(|test| tried.insert(test.path.clone())) {
+            if let Verdict::Fails(why) | Verdict::NotRun(why) = self.run(test) {
+                eprintln!("{} fails without a mutant: {why}", test.path);
+                return ExitCode::from(2);
+            }
+        }
+        let mut missed = Vec::new();
+        for mutant in mutants {
+            let began = Instant::now();
+            let verdict = self.try_one(mutant);
+            print!(
+                "{:>6.1} s  {}: ",
+                began.elapsed().as_secs_f64(),
+                mutant.name
+            );
+            let is_caught = matches!(verdict, Verdict::Fails(_));
+            match verdict {
+                Verdict::Fails(why) => println!("{why}"),
+                Verdict::Passes => println!("MISSED by {}", mutant.caught_by.path),
+                Verdict::NotRun(why) => println!("NOT TRIED: {why}"),
+            }
+            if !is_caught {
+                missed.push(&*mutant.name);
+            }
+        }
+        println!(
+            "{} of {} mutants caught",
+            mutants.len() - missed.len(),
+            mutants.len()
+        );
+        if missed.is_empty() {
+            return ExitCode::SUCCESS;
+        }
+        println!("not caught: {}", missed.join(" "));
+        ExitCode::FAILURE
+    }
+
+    fn try_one(&self, mutant: &Mutant) -> Verdict {
+        let root = self.directory.join("source");
+        let [sound, broken] = match mutant.texts(&root) {
+            Ok(texts) => texts,
+            Err(why) => return Verdict::NotRun(why),
+        };
+        let write = |text| fs::write(mutant.path(&root), text).expect("the copy is writable");
+        write(broken);
+        let verdict = self.run(&mutant.caught_by);
+        write(sound);
+        verdict
+    }
+
+    fn run(&self, test: &TestName) -> Verdict {
+        let target: &[&str] = if test.is_unit {
+            &["-p", "rlock-core", "--lib"]
+        } else {
+            &["-p", "rlock-tests", "--test", "it"]
+        };
+        let built = self
+            .cargo(BUILD_LIMIT)
+            .args(target)
+            .arg("--no-run")
+            .output();
+        let built = built.expect("timeout is there");
+        if !built.status.success() {
+            return Verdict::NotRun(String::from_utf8_lossy(&built.stderr).into_owned());
+        }
+        let mut run = self.cargo(TEST_LIMIT);
+        run.args(target)
+            .args(["--", "--exact", "--include-ignored"]);
+        let output = run.arg(&test.path).output().expect("timeout is there");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let _ = fs::write(self.directory.join("output"), &said);
+        match output.status.success() {
+            true if said.contains("test result: ok. 1 passed") => Verdict::Passes,
+            true => Verdict::NotRun(format!("there is no test {}", test.path)),
+            false => Verdict::Fails(complaint(&said)),
+        }
+    }
+
+    /// Returns a command for `cargo test` in the copy, which ends with all of its processes after these seconds.
+    fn cargo(&self, limit: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command
+            .args(["--kill-after=10", limit])
+            .args(["cargo", "test", "--locked", "--target-dir"])
+            .arg(self.directory.join("target"))
+            .current_dir(self.directory.join("source"))
+            .env("CARGO_INCREMENTAL", "1")
+            .env("RLOCK_TEST_ROUNDS", "5")
+            .env("RUST_BACKTRACE", "0")
+            .stdin(Stdio::null());
+        // Cargo's variables for this program's package would run build scripts again.
+        for (name, _) in env::vars_os() {
+            if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+}
+
+/// Returns the last panic message and its place. Some tests panic before on purpose.
+fn complaint(said: &str) -> String {
+    let Some((_, last)) = said.rsplit_once("panicked at ") else {
+        return "it ended without a word, or hung".to_owned();
+    };
+    let lines = last.lines().map(str::trim);
+    lines.take(4).collect::<Vec<_>>().join(" ")
+}
+
+/// Makes a directory equal to another one. Leaves equal files as they are, so that cargo compiles only the others.
+fn synchronize(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    let mut wanted = HashSet::new();
+    for entry in fs::read_dir(from)? {
+        let (source, name) = {
+            let entry = entry?;
+            (entry.path(), entry.file_name())
+        };
+        // Follows links, because the page of the attribute is one.
+        let kind = fs::metadata(&source)?;
+        if name == ".git" || name == "target" || to.starts_with(&source) {
+            continue;
+        }
+        let copy = to.join(&name);
+        if kind.is_dir() {
+            synchronize(&source, &copy)?;
+        } else {
+            let text = fs::read(&source)?;
+            if fs::read(&copy).ok().as_ref() != Some(&text) {
+                fs::write(&copy, text)?;
+            }
+        }
+        wanted.insert(name);
+    }
+    for entry in fs::read_dir(to)? {
+        let entry = entry?;
+        if wanted.contains(&entry.file_name()) {
+        } else if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
