@@ -91,7 +91,7 @@ async fn clients(server: &RedisServer) -> [LockClient; CLIENTS] {
 /// Takes a sample each second. Prints a line each minute, or sixty lines in all.
 async fn samples(options: &Options, server: &RedisServer, load: &Load) -> Vec<Sample> {
     let pause = (options.seconds / 60).clamp(1, 60);
-    println!("{}", Sample::HEAD);
+    println!("{}", Sample::head());
     let started = Instant::now();
     let mut samples = Vec::new();
     for second in 1..=options.seconds {

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use rlock_core::LockError;
-use rlock_testkit::{Exclusion, RedisServer, eventually, within};
+use rlock_testkit::{RedisServer, Witness, eventually, within};
 use tokio::task::yield_now;
 
 use crate::common::{
@@ -159,7 +159,7 @@ async fn a_lock_of_redisson_can_be_released_by_force() {
 #[tokio::test]
 async fn calls_and_threads_of_redisson_exclude_each_other() {
     const EACH: usize = 40;
-    let (server, inside) = (Arc::new(RedisServer::start()), Exclusion::new());
+    let (server, inside) = (Arc::new(RedisServer::start()), Witness::new());
     let threads = (1..=3).map(async |id| {
         let thread = Thread::new(&server, id);
         for _ in 0..EACH {

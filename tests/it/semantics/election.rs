@@ -3,7 +3,6 @@
 use std::{
     future::pending,
     panic::AssertUnwindSafe,
-    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -11,8 +10,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use rlock_core::{
     DrainOutcome, ErrorKind, LockClient, LockError, LostCause, current, election::LeaderChange,
 };
-use rlock_testkit::{block_on, eventually, within};
-use tokio::sync::{Mutex, mpsc};
+use rlock_testkit::{Witness, block_on, eventually, within};
+use tokio::sync::mpsc;
 
 use crate::common::{LONG, leader_of};
 
@@ -29,12 +28,12 @@ async fn a_body_that_panics_ends_its_term_and_the_panic_comes_out() {
 #[tokio::test]
 async fn a_body_has_ended_before_another_process_leads() {
     let client = LockClient::in_memory();
-    let inside = Arc::new(Mutex::new(()));
+    let inside = Witness::new();
     let candidates = (0..8).map(|_| {
-        let (election, inside) = (client.election("scheduler"), Arc::clone(&inside));
+        let (election, inside) = (client.election("scheduler"), inside.clone());
         tokio::spawn(async move {
             let run = election.run(async |_| {
-                let _alone = inside.try_lock().expect("the other leaders have ended");
+                let _alone = inside.hold(&current().expect("inside"));
                 tokio::task::yield_now().await;
             });
             run.await
@@ -43,6 +42,7 @@ async fn a_body_has_ended_before_another_process_leads() {
     for candidate in candidates.collect::<Vec<_>>() {
         candidate.await.expect("alone").expect("led");
     }
+    inside.assert_held();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rlock_core::{InCurrentScope, LockClient, LockError, Reentry, current, distributed_lock};
-use rlock_testkit::{Exclusion, Proxy, RedisServer, eventually, within};
+use rlock_testkit::{Proxy, RedisServer, Witness, eventually, within};
 use tokio::{
     sync::{mpsc, oneshot},
     task::{LocalSet, yield_now},
@@ -62,9 +62,9 @@ async fn annotated_methods_that_call_each_other_enter() {
 #[tokio::test]
 async fn branches_of_a_join_inside_one_lock_do_not_enter_each_others_new_locks() {
     let client = LockClient::in_memory();
-    let inside = Exclusion::new();
+    let inside = Witness::new();
     let outer = client.lock("outer");
-    let branch = async |name: &str| {
+    let branch = async || {
         let entered = outer.run(async { current().expect("inside").depth() });
         assert!(
             entered.await.expect("enters") >= 2,
@@ -72,7 +72,7 @@ async fn branches_of_a_join_inside_one_lock_do_not_enter_each_others_new_locks()
         );
         let lock = client.lock("inner").wait(LONG);
         let body = async {
-            let _inside = inside.enter(name);
+            let _inside = inside.hold(&current().expect("inside"));
             for _ in 0..10 {
                 yield_now().await;
             }
@@ -80,7 +80,7 @@ async fn branches_of_a_join_inside_one_lock_do_not_enter_each_others_new_locks()
         };
         lock.run(body).await.expect("granted")
     };
-    let body = async { tokio::join!(branch("left"), branch("right")) };
+    let body = async { tokio::join!(branch(), branch()) };
     let (left, right) = outer.run(body).await.expect("free");
     assert_ne!(left, right, "each branch has a hold of its own");
     inside.assert_held();

@@ -1,13 +1,10 @@
 //! The cost of a change of holder, and its duration.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient};
-use rlock_testkit::{Exclusion, RedisServer, Worker, within};
+use rlock_testkit::{RedisServer, Witness, Worker, within};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, client, connect, hold,
@@ -23,13 +20,12 @@ async fn clients(server: &RedisServer, count: u64) -> Vec<LockClient> {
 
 /// Enters each lock once, from its own task. Asserts exclusion and growing tokens.
 async fn enter_all(locks: Vec<Lock>) {
-    let (inside, tokens) = (Exclusion::new(), Arc::new(Mutex::new(Vec::new())));
+    let inside = Witness::new();
     let tasks = locks.into_iter().map(|lock| {
-        let (inside, tokens) = (inside.clone(), Arc::clone(&tokens));
+        let inside = inside.clone();
         tokio::spawn(async move {
             let guard = lock.acquire().await.expect("its turn");
-            let entered = inside.enter("a waiter");
-            tokens.lock().expect("no panic").push(guard.token());
+            let entered = inside.hold(&guard);
             tokio::task::yield_now().await;
             drop(entered);
             guard.release().await.expect("held");
@@ -40,8 +36,6 @@ async fn enter_all(locks: Vec<Lock>) {
         task.expect("no panic");
     }
     inside.assert_held();
-    let tokens = tokens.lock().expect("no panic");
-    assert!(tokens.is_sorted_by(|one, next| one < next));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,19 +9,21 @@ use std::{
     time::Duration,
 };
 
-use rlock_core::{Lock, LockClient, LockError};
+use rlock_core::{Hold, Lock, LockClient, LockError, current};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
 
-use rlock_testkit::RedisServer;
+use rlock_testkit::{Inside, RedisServer, Witness};
 
 /// The shared state of the tasks.
 pub(super) struct Load {
     clients: Vec<LockClient>,
     keys: u64,
     grants: AtomicU64,
+    /// Who is inside each lock.
+    witnesses: Vec<Witness>,
     /// Errors that the load does not explain.
     unexpected: Mutex<BTreeMap<String, u64>>,
 }
@@ -32,6 +34,7 @@ impl Load {
             clients,
             keys,
             grants: AtomicU64::new(0),
+            witnesses: (0..keys).map(|_| Witness::new()).collect(),
             unexpected: Mutex::default(),
         }
     }
@@ -40,18 +43,24 @@ impl Load {
         self.grants.load(Ordering::Relaxed)
     }
 
+    /// Returns the entries that broke a rule, and the errors that the load does not explain.
     pub(super) fn unexpected(&self) -> Vec<String> {
         let errors = self
             .unexpected
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let told = errors.iter();
-        told.map(|(error, count)| format!("{count} times: {error}"))
+        let told = told.map(|(error, count)| format!("{count} times: {error}"));
+        told.chain(self.witnesses.iter().flat_map(Witness::broken))
             .collect()
     }
 
-    fn granted(&self) {
+    /// Counts a hold, and records that it is inside.
+    fn enters(&self, hold: &Hold) -> Inside {
         self.grants.fetch_add(1, Ordering::Relaxed);
+        let number = hold.key().rsplit(':').next().unwrap_or_default();
+        let number: usize = number.parse().expect("keys end with their numbers");
+        self.witnesses[number].hold(hold)
     }
 
     /// Counts the outcome of a call. A killed connection may cause a loss or an error; nothing else
@@ -96,14 +105,14 @@ pub(super) async fn work(load: Arc<Load>, over: watch::Receiver<bool>) {
         let lock = load.lock(&mut rng);
         let stay = Duration::from_micros(rng.u64(0..4_000));
         let body = async {
-            load.granted();
+            let _inside = load.enters(&current().expect("inside"));
             sleep(stay).await;
         };
         match rng.u8(..100) {
             0..50 => load.note(lock.run(body).await),
             50..65 => load.note(release(&load, &lock).await),
             65..75 => load.note(lock.acquire().await.map(|guard| {
-                load.granted();
+                drop(load.enters(&guard));
                 drop(guard);
             })),
             75..90 => {
@@ -114,7 +123,7 @@ pub(super) async fn work(load: Arc<Load>, over: watch::Receiver<bool>) {
             }
             90..98 => {
                 let nested = async {
-                    load.granted();
+                    let _inside = load.enters(&current().expect("inside"));
                     lock.run(async { lock.run(async {}).await }).await
                 };
                 load.note(lock.run(nested).await.flatten().flatten());
@@ -131,7 +140,7 @@ pub(super) async fn work(load: Arc<Load>, over: watch::Receiver<bool>) {
 
 async fn release(load: &Load, lock: &Lock) -> Result<(), LockError> {
     let guard = lock.acquire().await?;
-    load.granted();
+    drop(load.enters(&guard));
     guard.release().await
 }
 

@@ -7,29 +7,37 @@ use tokio::runtime::Handle;
 use super::load::Load;
 use rlock_testkit::{RedisServer, leftovers::channels};
 
-/// The measurements at one moment.
+/// What must not grow: its name, and by how many percent and by how much more it may nevertheless.
+pub(super) const MEASURES: [(&str, u64, u64); 9] = [
+    // An allocator keeps some anonymous memory for each thread.
+    ("memory/KiB", 10, 1024),
+    ("threads", 0, 1),
+    ("descriptors", 0, 4),
+    // As many as concurrent calls.
+    ("tasks", 0, 8),
+    ("connections", 0, 3),
+    ("channels", 0, 1),
+    ("locks", 0, 8),
+    ("queues", 0, 8),
+    // The warm-up uses all keys.
+    ("fences", 0, 8),
+];
+
+/// The values of [`MEASURES`] at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) second: u64,
-    /// The anonymous memory of this process, in KiB.
-    pub(super) memory: u64,
-    pub(super) threads: u64,
-    pub(super) descriptors: u64,
-    /// The tasks of the runtime for calls.
-    pub(super) tasks: u64,
-    /// The connections of the server.
-    pub(super) connections: u64,
-    pub(super) channels: u64,
-    pub(super) locks: u64,
-    pub(super) queues: u64,
-    pub(super) fences: u64,
+    pub(super) values: [u64; MEASURES.len()],
     /// The number of grants so far.
     pub(super) grants: u64,
 }
 
 impl Sample {
-    pub(super) const HEAD: &str = "seconds memory/KiB threads descriptors tasks \
-         connections channels locks queues fences grants";
+    /// Returns the titles of the columns.
+    pub(super) fn head() -> String {
+        let names = MEASURES.map(|(name, ..)| format!("{name:>12}"));
+        format!("{:>12}{}{:>12}", "seconds", names.concat(), "grants")
+    }
 
     pub(super) async fn take(second: u64, server: &RedisServer, load: &Load) -> Self {
         let status = fs::read_to_string("/proc/self/status").expect("Linux has /proc/self/status");
@@ -41,19 +49,23 @@ impl Sample {
         };
         let descriptors = fs::read_dir("/proc/self/fd").expect("Linux has /proc/self/fd");
         let keys = server.keys("lock:*").await;
-        let number = |suffix: &str| keys.iter().filter(|key| key.ends_with(suffix)).count();
+        let number = |suffix: &str| keys.iter().filter(|key| key.ends_with(suffix)).count() as u64;
         let (queues, fences) = (number(":queue"), number(":fence"));
+        let values = [
+            fact("RssAnon:"),
+            fact("Threads:"),
+            descriptors.count() as u64,
+            // Of the runtime for calls.
+            Handle::current().metrics().num_alive_tasks() as u64,
+            server.client_count().await as u64,
+            channels(server).await.len() as u64,
+            keys.len() as u64 - queues - fences,
+            queues,
+            fences,
+        ];
         Self {
             second,
-            memory: fact("RssAnon:"),
-            threads: fact("Threads:"),
-            descriptors: descriptors.count() as u64,
-            tasks: Handle::current().metrics().num_alive_tasks() as u64,
-            connections: server.client_count().await as u64,
-            channels: channels(server).await.len() as u64,
-            locks: (keys.len() - queues - fences) as u64,
-            queues: queues as u64,
-            fences: fences as u64,
+            values,
             grants: load.grants(),
         }
     }
@@ -61,19 +73,12 @@ impl Sample {
 
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = self.values.map(|value| format!("{value:>12}"));
         write!(
             f,
-            "{:>7} {:>10} {:>7} {:>11} {:>5} {:>11} {:>8} {:>5} {:>6} {:>6} {:>6}",
+            "{:>12}{}{:>12}",
             self.second,
-            self.memory,
-            self.threads,
-            self.descriptors,
-            self.tasks,
-            self.connections,
-            self.channels,
-            self.locks,
-            self.queues,
-            self.fences,
+            values.concat(),
             self.grants
         )
     }

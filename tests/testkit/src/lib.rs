@@ -1,7 +1,7 @@
 //! Fixtures for the tests of this workspace: servers, a network that fails on demand, other
 //! processes, and a witness of mutual exclusion.
 //!
-//! Only [`Topology`], [`Fronted`], [`simultaneous`] and [`assert_taken`] use the library under test. A
+//! Only [`Topology`], [`Fronted`], [`simultaneous`], [`assert_taken`] and [`Witness`] use the library under test. A
 //! fixture that fails panics with a reason, so its methods have no "Panics" sections.
 
 #![allow(clippy::missing_panics_doc)]
@@ -9,7 +9,6 @@
 mod child;
 mod cluster;
 mod eventually;
-mod exclusion;
 mod executor;
 pub mod leftovers;
 pub mod port;
@@ -23,11 +22,11 @@ mod signals;
 pub mod simultaneous;
 mod taken;
 mod topology;
+mod witness;
 
 pub use child::LeashedChild;
 pub use cluster::{MASTERS, RedisCluster};
 pub use eventually::{eventually, within};
-pub use exclusion::{Exclusion, Inside, Overlap};
 pub use executor::block_on;
 pub use postgres::PostgresServer;
 pub use process::Worker;
@@ -37,6 +36,7 @@ pub use server::{Authority, ClientCommand, CommandWatch, RedisServer, RedisServe
 pub use signals::stop_ignoring_signals;
 pub use taken::assert_taken;
 pub use topology::{Deletion, FAILOVER, Fronted, Place, SERVICE, Topology, Trio, TrioBuilder};
+pub use witness::{Inside, Witness};
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
 //! What the rules know of a run: the holds and tokens of each key, how ownerships went on, and the first rule that it broke.
 
-use std::collections::HashMap;
+use rlock_model::witness::{Fence, Holder, Tokens};
 
 use crate::{
     machine::{Owner, Phase},
     mode::LockMode,
+    plan::MOST_PERMITS,
 };
 
 pub(crate) type Rule = &'static str;
@@ -30,16 +31,40 @@ pub(crate) struct Hold {
     pub(crate) owner: Owner,
     pub(crate) token: u64,
     pub(crate) mode: LockMode,
+    pub(crate) is_of_quorum: bool,
+}
+
+impl Holder for Hold {
+    fn mode(&self) -> LockMode {
+        match self.mode {
+            LockMode::Permits { take, .. } => LockMode::Permits {
+                take,
+                of: MOST_PERMITS,
+            },
+            mode => mode,
+        }
+    }
+
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (self.client, self.life, self.owner) == (other.client, other.life, other.owner)
+    }
+
+    /// The members of a quorum count by clocks of their own, so readers there may have one token.
+    fn may_share_token(&self, other: &Self) -> bool {
+        let are_readers = (self.mode, other.mode) == (LockMode::Shared, LockMode::Shared);
+        are_readers && (self.is_of_quorum || self.is_same(other))
+    }
 }
 
 /// What is known of a key.
 #[derive(Default)]
 pub(crate) struct Lock {
     pub(crate) holds: Vec<Hold>,
-    pub(crate) last_token: u64,
-    pub(crate) last_exclusive: u64,
-    /// The first hold with each token.
-    pub(crate) first_with: HashMap<u64, Hold>,
+    pub(crate) tokens: Tokens<Hold>,
     /// Holds with this token, or a smaller one, may have been lost by a fault. Their holders learn that later.
     pub(crate) void: u64,
     /// Holds with this token, or a smaller one, may have been renewed by a former master alone.
@@ -56,8 +81,8 @@ pub(crate) struct Lock {
     pub(crate) detached: (u64, u64),
     /// How many calls of a client were served in a row while other clients waited.
     pub(crate) handovers: (usize, usize),
-    /// The largest token that the resource has seen.
-    pub(crate) highest: u64,
+    /// The resource that the lock protects.
+    pub(crate) fence: Fence,
     /// The last event that may delay a grant.
     pub(crate) moved: u64,
 }

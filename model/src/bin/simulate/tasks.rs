@@ -276,6 +276,7 @@ impl World {
             owner: held.entry.owner,
             token: held.token,
             mode: held.mode,
+            is_of_quorum: self.servers.len() > 1,
         }
     }
 

@@ -1,13 +1,13 @@
 //! Many callers at once.
 
-use rlock_core::{LockClient, LockError, distributed_lock};
-use rlock_testkit::{Exclusion, Place, within};
+use rlock_core::{LockClient, LockError, current, distributed_lock};
+use rlock_testkit::{Place, Witness, within};
 
 use super::{LONG, owner};
 
 pub(crate) async fn many_tasks_of_two_clients_are_inside_one_at_a_time(place: Place) {
     let clients = [place.client().await, place.client().await];
-    let inside = Exclusion::new();
+    let inside = Witness::new();
     let mut tasks = Vec::new();
     for n in 0..40 {
         let lock = clients[n % 2].lock("hot").wait(LONG * 3);
@@ -15,7 +15,7 @@ pub(crate) async fn many_tasks_of_two_clients_are_inside_one_at_a_time(place: Pl
         tasks.push(tokio::spawn(async move {
             for _ in 0..5 {
                 let body = async {
-                    let _inside = inside.enter(n.to_string());
+                    let _inside = inside.hold(&current().expect("inside"));
                     tokio::task::yield_now().await;
                 };
                 lock.run(body).await.expect("granted");
@@ -31,18 +31,18 @@ pub(crate) async fn many_tasks_of_two_clients_are_inside_one_at_a_time(place: Pl
 
 pub(crate) async fn a_call_of_several_keys_is_served_in_any_order_of_their_names(place: Place) {
     #[distributed_lock(key = ["a", "b", "c"], wait = "60s", client = client)]
-    async fn forwards(client: &LockClient, inside: &Exclusion) -> Result<(), LockError> {
+    async fn forwards(client: &LockClient, inside: &Witness) -> Result<(), LockError> {
         let _inside = inside.enter("forwards");
         tokio::task::yield_now().await;
         Ok(())
     }
     #[distributed_lock(key = ["c", "b", "a"], wait = "60s", client = client)]
-    async fn backwards(client: &LockClient, inside: &Exclusion) -> Result<(), LockError> {
+    async fn backwards(client: &LockClient, inside: &Witness) -> Result<(), LockError> {
         let _inside = inside.enter("backwards");
         tokio::task::yield_now().await;
         Ok(())
     }
-    let inside = Exclusion::new();
+    let inside = Witness::new();
     let mut tasks = Vec::new();
     for _ in 0..2 {
         let client = place.client().await;

@@ -1,16 +1,10 @@
 //! Shared locks and permits on every store.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{Lock, LockClient, LockError, LockMode, LostCause};
-use rlock_testkit::{Place, assert_taken, eventually, within};
+use rlock_core::{Lock, LockClient, LockError, LockMode, LostCause, current};
+use rlock_testkit::{Place, Witness, assert_taken, eventually, within};
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::{LONG, answered, assert_soon_queued, assert_taken_away};
@@ -119,27 +113,31 @@ pub(crate) async fn permits_let_in_as_many_calls_as_there_are(place: Place) {
         );
         return;
     }
-    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let calls = (0..24).map(|n| {
-        let lock = clients[n % 2].lock("k").permits(3).wait(LONG);
-        let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
-        tokio::spawn(async move {
-            let body = async {
-                let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(now, Ordering::SeqCst);
-                // The first calls wait for each other.
-                while most.load(Ordering::SeqCst) < 3 {
-                    sleep(Duration::from_millis(5)).await;
-                }
-                inside.fetch_sub(1, Ordering::SeqCst);
-            };
-            lock.run(body).await.expect("served");
-        })
-    });
-    for call in within(LONG, "all are served", join_all(calls)).await {
-        call.expect("no panic");
+    // Each takes one permit, or between one and all of them.
+    for takes in [1, 3] {
+        let inside = Witness::new();
+        let calls = (0..24).map(|n| {
+            let lock = clients[n % 2].lock("k").permits(3).wait(LONG);
+            let lock = lock.take(1 + n as u32 % takes);
+            let inside = inside.clone();
+            tokio::spawn(async move {
+                let body = async {
+                    let _inside = inside.hold(&current().expect("inside"));
+                    // The first calls that take one permit wait for each other.
+                    while takes == 1 && inside.most_inside() < 3 {
+                        sleep(Duration::from_millis(5)).await;
+                    }
+                    tokio::task::yield_now().await;
+                };
+                lock.run(body).await.expect("served");
+            })
+        });
+        for call in within(LONG, "all are served", join_all(calls)).await {
+            call.expect("no panic");
+        }
+        inside.assert_held();
+        assert_eq!(inside.entries(), 24);
     }
-    assert_eq!(most.load(Ordering::SeqCst), 3);
     eventually(LONG, "all are released", async || {
         clients[0].inspect("k").await.expect("a reply").is_none()
     })

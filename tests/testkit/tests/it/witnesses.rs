@@ -1,37 +1,33 @@
-//! Witnesses of mutual exclusion, and assertions that wait.
+//! Witnesses of who is inside a lock, and assertions that wait.
 
 use std::thread;
 
-use rlock_testkit::{Exclusion, eventually, within};
+use rlock_testkit::{Witness, eventually, within};
 
 use crate::{LONG, SILENCE, message};
 
 #[test]
-fn a_witness_counts_holders_and_reports_overlaps() {
-    let witness = Exclusion::new();
+fn a_witness_counts_entries_and_reports_overlaps() {
+    let witness = Witness::new();
     drop(witness.enter("a"));
-    drop(witness.enter("b"));
+    let inside = witness.enter("b");
     witness.assert_held();
-    let (entries, inside) = (witness.entries(), witness.max_inside());
-    assert_eq!((entries, inside, witness.inside()), (2, 1, 0));
-
-    let inside = witness.clone().enter("c");
-    drop(witness.enter("d"));
-    assert_eq!(witness.max_inside(), 2);
+    assert_eq!((witness.entries(), witness.most_inside()), (2, 1));
+    drop(witness.clone().enter("c"));
     drop(inside);
-    assert_eq!(witness.inside(), 0);
+    assert_eq!(witness.most_inside(), 2);
     let complaint = thread::spawn(move || witness.assert_held()).join();
     let complaint = message(complaint.expect_err("it complains"));
     assert!(
-        complaint.contains("d entered while c was inside"),
+        complaint.contains("c entered while b was inside"),
         "{complaint}"
     );
 }
 
 #[test]
-#[should_panic(expected = "no owner entered")]
-fn a_witness_that_saw_no_holder_fails_its_test() {
-    Exclusion::new().assert_held();
+#[should_panic(expected = "no call entered")]
+fn a_witness_that_saw_no_call_fails_its_test() {
+    Witness::new().assert_held();
 }
 
 #[tokio::test]

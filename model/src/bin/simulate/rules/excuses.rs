@@ -27,7 +27,7 @@ impl World {
             now
         };
         let lock = self.lock(key);
-        lock.void = lock.void.max(token).max(lock.last_token);
+        lock.void = lock.void.max(token).max(lock.tokens.largest());
         lock.void_until = lock.void_until.max(until);
         (lock.moved, lock.kept_until) = (lock.moved.max(now), 0);
     }

@@ -97,10 +97,10 @@ impl World {
         if is_done {
             let lock = self.lock(key);
             let of_hold = |hold: &&mut Hold| (hold.client, hold.owner) == (client, owner);
-            let holds = lock.holds.iter_mut().filter(of_hold);
-            holds.for_each(|hold| hold.mode = LockMode::Shared);
-            // Those who join it have its token.
-            lock.last_exclusive = lock.last_exclusive.min(held.token - 1);
+            for hold in lock.holds.iter_mut().filter(of_hold) {
+                hold.mode = LockMode::Shared;
+                lock.tokens.downgraded(hold);
+            }
         }
         is_done
     }
