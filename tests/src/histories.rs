@@ -17,9 +17,10 @@
 //! | `mode` | the modes of calls, and the keys that they are for |
 //! | `resource` | the protected data: a register with a fence and one without |
 //! | `watch` | the locks on the server, as an observer sees them |
+//! | `record`, `text` | the records, and the lines that they are written as |
 //! | `collect`, `history` | the records, reduced to what the checks need |
-//! | `check` | the properties |
-//! | `report` | the outcome as text and as JSON |
+//! | `check` | the properties, by the rules of `rlock_model::witness` |
+//! | `report` | the outcome as text |
 
 mod check;
 mod client;
@@ -42,9 +43,10 @@ mod run;
 mod schedule;
 mod slot;
 mod steps;
+mod text;
 mod watch;
 
-use std::process::ExitCode;
+use std::{fs, path::Path, process::ExitCode};
 
 use clap::Parser as _;
 
@@ -72,11 +74,14 @@ pub fn main() -> ExitCode {
                 ExitCode::FAILURE
             };
         }
-        Some(Command::Check { file }) => {
-            let history = History::read(file)
-                .unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()));
-            Report::on(&history).kept_in(file.clone())
-        }
+        Some(Command::Check { file }) => match check_file(file) {
+            Ok(Some(report)) => report.kept_in(file.clone()),
+            Ok(None) => return ExitCode::SUCCESS,
+            Err(wrong) => {
+                println!("{}: {wrong}", file.display());
+                return ExitCode::from(VIOLATED);
+            }
+        },
         None => run::main(&options),
     };
     print!("{report}");
@@ -87,4 +92,14 @@ pub fn main() -> ExitCode {
     } else {
         ExitCode::from(DOES_NOT_COUNT)
     }
+}
+
+/// Checks the history of a run, or the cases of a file of the corpus, for which there is no report.
+fn check_file(file: &Path) -> Result<Option<Report>, String> {
+    let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
+    if !check::has_cases(&text) {
+        return Ok(Some(Report::on(&History::read(&text)?)));
+    }
+    println!("{}: {} cases", file.display(), check::check_cases(&text)?);
+    Ok(None)
 }

@@ -34,23 +34,11 @@ fn histories(words: &[&str]) -> (Option<i32>, String) {
 }
 
 fn runs_and_is_checked_again(store: &str, seconds: &str, words: &[&str]) -> String {
-    let (out, report) = (Scratch::new(store), Scratch::new(&format!("{store}.json")));
-    let all = [
-        "--store",
-        store,
-        "--seconds",
-        seconds,
-        "--floor",
-        "10",
-        "--out",
-        out.path(),
-        "--report",
-        report.path(),
-    ];
-    let (code, text) = histories(&[&all, words].concat());
+    let out = Scratch::new(store);
+    let all = ["--store", store, "--seconds", seconds, "--out", out.path()];
+    let (code, text) = histories(&[&all[..], &["--floor", "10"], words].concat());
     assert_eq!(code, Some(0), "{text}");
-    let json = fs::read_to_string(&report.0).expect("the report was written");
-    assert!(json.contains("\"one_holder\": 0"), "{json}");
+    assert!(text.contains("OneHolder: 0 violations"), "{text}");
     let (code, again) = histories(&["check", out.path()]);
     assert_eq!(code, Some(0), "{again}");
     assert!(text.ends_with(&again), "{text}\n\n{again}");
@@ -97,10 +85,9 @@ fn a_short_run_on_a_cluster_leaves_a_history_without_violations() {
 #[test]
 fn a_history_with_two_holders_at_once_fails_by_its_exit_code() {
     let file = Scratch::new("bad");
-    let grant = |owner: &str, token: u64, inside: u64| {
-        format!(
-            r#"{{"event":"operation","process":0,"task":0,"operation":"acquire","key":"k","owner":"{owner}","token":{token},"lease":1000,"invoke":0,"return":{inside},"valid_until":1000,"outcome":"granted"}}"#
-        )
+    let grant = |owner: &str, token: u64, at: u64| {
+        let common = "call verb=acquire outcome=granted process=0 key=k mode=exclusive lease=1000";
+        format!("{common} owner={owner} token={token} asked=0 at={at} until=1000")
     };
     let lines = [grant("a:1", 1, 10), grant("b:1", 2, 20)].join("\n");
     fs::write(&file.0, lines).expect("written");
@@ -111,19 +98,9 @@ fn a_history_with_two_holders_at_once_fails_by_its_exit_code() {
 
 #[test]
 fn a_run_below_its_floor_does_not_count() {
-    let (out, report) = (Scratch::new("floor"), Scratch::new("floor.json"));
-    let (code, text) = histories(&[
-        "--store",
-        "memory",
-        "--seconds",
-        "1",
-        "--floor",
-        "1000000",
-        "--out",
-        out.path(),
-        "--report",
-        report.path(),
-    ]);
+    let out = Scratch::new("floor");
+    let of = ["--store", "memory", "--seconds", "1", "--out", out.path()];
+    let (code, text) = histories(&[&of[..], &["--floor", "1000000"]].concat());
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("does not count"), "{text}");
 }

@@ -54,10 +54,9 @@ async fn work(options: &ClientOptions, mut rng: fastrand::Rng) -> bool {
     let clients = Arc::new(Clients::connect(options, &mut rng).await);
     let mut tasks = JoinSet::new();
     for client in 0..options.clients {
-        for task in 0..options.tasks {
+        for _ in 0..options.tasks {
             let caller = Caller {
                 process: options.process,
-                task: client * options.tasks + task,
                 resource: Resource::connect(options.resource).await,
             };
             let session = Session {
@@ -79,7 +78,6 @@ async fn work(options: &ClientOptions, mut rng: fastrand::Rng) -> bool {
     if clients.has_sentinels() {
         let caller = Caller {
             process: options.process,
-            task: options.clients * options.tasks,
             resource: Resource::connect(options.resource).await,
         };
         let (options, phase) = (options.clone(), phase.clone());

@@ -8,7 +8,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use super::{history::History, options::Options, record::Record};
+use super::{history::History, options::Options, record::Record, text};
 
 /// Where histories are kept, below the working directory.
 const DIRECTORY: &str = "target/histories";
@@ -46,11 +46,11 @@ impl Place {
 /// Creates the first file of this name that does not exist, so that no run replaces the history of another.
 fn create_new(directory: &Path, name: &str) -> (PathBuf, std::io::Result<File>) {
     let _ = fs::create_dir_all(directory);
-    let mut path = directory.join(format!("{name}.jsonl"));
+    let mut path = directory.join(name);
     for number in 2.. {
         match File::create_new(&path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                path = directory.join(format!("{name}-{number}.jsonl"));
+                path = directory.join(format!("{name}-{number}"));
             }
             created => return (path, created),
         }
@@ -82,8 +82,7 @@ impl Collector {
         let thread = thread::spawn(move || {
             let mut history = History::default();
             for record in records {
-                let line = serde_json::to_string(&record).expect("records are plain data");
-                writeln!(file, "{line}").expect("the history can be written");
+                writeln!(file, "{}", text::write(&record)).expect("the history can be written");
                 let over = matches!(record, Record::Over { .. });
                 history.add(record);
                 if over {

@@ -1,19 +1,15 @@
 //! The data for the checks, reduced because a long run has millions of records.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fs::File,
-    io::{self, BufRead as _, BufReader},
-    path::Path,
-};
+use std::collections::{BTreeMap, HashMap};
+
+use rlock_core::LockMode;
 
 use super::{
-    mode::Mode,
-    options::Kind,
     record::{
-        Access, Fault, FaultKind, Operation, Outcome, Record, Run, Verb, client_of, owner_of,
-        ownership_of,
+        Access, Fault, FaultKind, Operation, Outcome, Record, Run, Sighting, Verb, client_of,
+        owner_of, ownership_of,
     },
+    text::Reader,
 };
 
 /// The grace period of a server for a waiter that has not confirmed its wait.
@@ -24,7 +20,7 @@ pub(super) const GRACE: u64 = 1_000_000_000;
 pub(super) struct Hold {
     pub(super) owner: String,
     pub(super) process: u32,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     pub(super) token: u64,
     /// The longest lease that it requested.
     pub(super) lease: u64,
@@ -56,13 +52,13 @@ pub(super) struct Hold {
 impl Hold {
     /// Returns whether it began as a shared hold, or became one.
     pub(super) fn is_reader(&self) -> bool {
-        self.mode == Mode::Shared || self.downgraded.is_some()
+        self.mode == LockMode::Shared || self.downgraded.is_some()
     }
 
     /// Returns the mode at its end.
-    pub(super) fn last_mode(&self) -> Mode {
+    pub(super) fn last_mode(&self) -> LockMode {
         if self.is_reader() {
-            Mode::Shared
+            LockMode::Shared
         } else {
             self.mode
         }
@@ -75,21 +71,11 @@ impl Hold {
     }
 }
 
-/// A lock with an owner, as an observer saw it.
-#[derive(Clone, Debug)]
-pub(super) struct Sighting {
-    pub(super) owner: String,
-    pub(super) first: u64,
-    pub(super) last: u64,
-    /// The server of a quorum.
-    pub(super) server: Option<usize>,
-}
-
 /// A granted nested entry.
 #[derive(Clone, Debug)]
 pub(super) struct Nested {
     pub(super) owner: String,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     pub(super) called: u64,
     pub(super) token: u64,
 }
@@ -156,7 +142,6 @@ impl Lock {
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) run: Option<Run>,
-    pub(super) over: u64,
     pub(super) locks: BTreeMap<String, Lock>,
     pub(super) faults: Vec<Fault>,
     pub(super) operations: BTreeMap<(Verb, Outcome), u64>,
@@ -174,11 +159,14 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Reads the file of a run.
-    pub(super) fn read(path: &Path) -> io::Result<Self> {
-        let mut history = Self::default();
-        for line in BufReader::new(File::open(path)?).lines() {
-            history.add(serde_json::from_str(&line?)?);
+    /// Reads the records of a run.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let (mut history, mut reader) = (Self::default(), Reader::default());
+        for line in text.lines() {
+            reader
+                .read(line)?
+                .into_iter()
+                .for_each(|record| history.add(record));
         }
         Ok(history)
     }
@@ -190,9 +178,7 @@ impl History {
     pub(super) fn add(&mut self, record: Record) {
         match record {
             Record::Run(run) => self.run = Some(run),
-            Record::Started {
-                process, client, ..
-            } => drop(self.clients.insert(client, process)),
+            Record::Started { process, client } => drop(self.clients.insert(client, process)),
             Record::Killed { process, at } => {
                 self.killed.insert(process, at);
                 let died = self.clients.iter().filter(|(_, own)| **own == process);
@@ -234,21 +220,13 @@ impl History {
                 let lock = self.lock(access.key.clone());
                 lock.accesses.push(access);
             }
-            Record::Locked {
-                key,
-                owner,
-                first,
-                last,
-                server,
-            } => self.lock(key).sightings.push(Sighting {
-                owner,
-                first,
-                last,
-                server,
-            }),
+            Record::Seen(sighting) => {
+                let lock = self.lock(sighting.key.clone());
+                lock.sightings.push(sighting);
+            }
             Record::Fault(fault) => self.faults.push(fault),
             Record::Leftover { what } => self.leftovers.push(what),
-            Record::Over { at } => self.over = at,
+            Record::Over { .. } => {}
         }
     }
 
@@ -329,23 +307,6 @@ impl History {
         }
     }
 
-    /// Returns the number of entries into locks.
-    pub(super) fn grants(&self) -> u64 {
-        self.locks
-            .values()
-            .map(|lock| lock.holds.len() as u64)
-            .sum()
-    }
-
-    /// Returns the number of entries in each mode.
-    pub(super) fn grants_by_mode(&self) -> BTreeMap<Mode, u64> {
-        let mut counts = BTreeMap::new();
-        for hold in self.locks.values().flat_map(|lock| &lock.holds) {
-            *counts.entry(hold.mode).or_default() += 1;
-        }
-        counts
-    }
-
     /// Returns the faults that made the store forget this lock.
     pub(super) fn data_losses<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Fault> {
         self.faults.iter().filter(move |fault| {
@@ -402,19 +363,11 @@ impl History {
     }
 
     pub(super) fn is_of_quorum(&self) -> bool {
-        (self.run.as_ref()).is_some_and(|run| run.store == Kind::Quorum)
+        (self.run.as_ref()).is_some_and(|run| run.store == "quorum")
     }
 
     /// Returns the process of this owner's client.
     pub(super) fn process_of(&self, owner: &str) -> Option<u32> {
         self.clients.get(client_of(owner)).copied()
-    }
-
-    pub(super) fn faults_by_kind(&self) -> BTreeMap<FaultKind, u64> {
-        let mut counts = BTreeMap::new();
-        for fault in &self.faults {
-            *counts.entry(fault.kind).or_default() += 1;
-        }
-        counts
     }
 }

@@ -1,71 +1,49 @@
 //! The modes that a history's calls lock in, and the keys for each.
 
-use std::fmt;
-
 use fastrand::Rng;
-use rlock_core::Lock;
-use serde::{Deserialize, Serialize};
+use rlock_core::{Lock, LockMode};
 
 /// The number of permits of a lock, and how many calls take.
 const PERMITS: u32 = 8;
 const TAKES: [u32; 7] = [1, 1, 1, 2, 3, 5, PERMITS];
 
-/// The mode of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Mode {
-    #[default]
-    Exclusive,
-    Shared,
-    /// So many of the permits.
-    Permits {
-        take: u32,
-        of: u32,
-    },
-}
-
-impl Mode {
-    pub(super) fn is_exclusive(self) -> bool {
-        self == Self::Exclusive
-    }
-
-    /// Returns whether holds in these modes may exist at the same time.
-    pub(super) fn tolerates(self, other: Self) -> bool {
-        matches!(
-            (self, other),
-            (Self::Shared, Self::Shared) | (Self::Permits { .. }, Self::Permits { .. })
-        )
-    }
-
-    /// Returns whether a nested call in this mode may enter a hold in the `outer` mode.
-    pub(super) fn may_enter(self, outer: Self) -> bool {
-        outer.is_exclusive() || self.tolerates(outer) && self.taken() <= outer.taken()
-    }
-
-    /// Returns how many permits a hold in this mode takes.
-    pub(super) fn taken(self) -> u32 {
-        match self {
-            Self::Permits { take, .. } => take,
-            Self::Exclusive | Self::Shared => 0,
-        }
-    }
-
-    /// Returns the lock in this mode.
-    pub(super) fn of(self, lock: Lock) -> Lock {
-        match self {
-            Self::Exclusive => lock,
-            Self::Shared => lock.shared(),
-            Self::Permits { take, of } => lock.permits(of).take(take),
-        }
+/// Returns the lock in this mode.
+pub(super) fn in_mode(lock: Lock, mode: LockMode) -> Lock {
+    match mode {
+        LockMode::Shared => lock.shared(),
+        LockMode::Permits { take, of } => lock.permits(of).take(take),
+        _ => lock,
     }
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exclusive => f.write_str("exclusive"),
-            Self::Shared => f.write_str("shared"),
-            Self::Permits { take, of } => write!(f, "{take} of {of} permits"),
+/// Reads and writes a mode as `exclusive`, `shared` or, for permits, as `3/8`.
+pub(super) mod text {
+    use rlock_core::LockMode;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(in crate::histories) fn serialize<S: Serializer>(
+        mode: &LockMode,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match mode {
+            LockMode::Permits { take, of } => to.collect_str(&format_args!("{take}/{of}")),
+            mode => to.serialize_str(mode.as_str()),
+        }
+    }
+
+    pub(in crate::histories) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<LockMode, D::Error> {
+        let text = String::deserialize(from)?;
+        let permits = || {
+            let (take, of) = text.split_once('/')?;
+            let (take, of) = (take.parse().ok()?, of.parse().ok()?);
+            Some(LockMode::Permits { take, of })
+        };
+        match &*text {
+            "exclusive" => Ok(LockMode::Exclusive),
+            "shared" => Ok(LockMode::Shared),
+            _ => permits().ok_or_else(|| D::Error::custom(format_args!("no mode: {text}"))),
         }
     }
 }
@@ -101,22 +79,22 @@ impl Usage {
     }
 
     /// Returns the mode of a call.
-    pub(super) fn mode(self, rng: &mut Rng) -> Mode {
+    pub(super) fn mode(self, rng: &mut Rng) -> LockMode {
         match self {
-            Self::ReadersAndWriters if rng.u8(..100) < 70 => Mode::Shared,
-            Self::Permits if rng.u8(..100) < 85 => Mode::Permits {
+            Self::ReadersAndWriters if rng.u8(..100) < 70 => LockMode::Shared,
+            Self::Permits if rng.u8(..100) < 85 => LockMode::Permits {
                 take: TAKES[rng.usize(..TAKES.len())],
                 of: PERMITS,
             },
-            _ => Mode::Exclusive,
+            _ => LockMode::Exclusive,
         }
     }
 
     /// Returns the mode of a nested call. Now and then it asks for more than its hold.
-    pub(super) fn nested(self, outer: Mode, rng: &mut Rng) -> Mode {
+    pub(super) fn nested(self, outer: LockMode, rng: &mut Rng) -> LockMode {
         match outer {
-            Mode::Exclusive => self.mode(rng),
-            _ if rng.u8(..100) < 15 => Mode::Exclusive,
+            LockMode::Exclusive => self.mode(rng),
+            _ if rng.u8(..100) < 15 => LockMode::Exclusive,
             outer => outer,
         }
     }
@@ -127,35 +105,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_tolerate_readers_and_permits_tolerate_permits() {
-        let all = [
-            Mode::Exclusive,
-            Mode::Shared,
-            Mode::Permits { take: 2, of: 3 },
-        ];
-        for (n, mode) in all.into_iter().enumerate() {
-            for (m, other) in all.into_iter().enumerate() {
-                assert_eq!(mode.tolerates(other), n == m && n > 0);
-                assert_eq!(mode.may_enter(other), m == 0 || n == m);
-            }
-        }
-    }
-
-    #[test]
     fn each_key_has_its_modes() {
         let mut rng = Rng::with_seed(7);
         let mut modes = |usage: Usage| {
-            let mut modes: Vec<Mode> = (0..100).map(|_| usage.mode(&mut rng)).collect();
+            let mut modes: Vec<LockMode> = (0..100).map(|_| usage.mode(&mut rng)).collect();
             modes.sort_unstable();
             modes.dedup();
             modes
         };
-        assert_eq!(modes(Usage::of(3)), [Mode::Exclusive]);
-        assert_eq!(modes(Usage::of(4)), [Mode::Exclusive, Mode::Shared]);
+        assert_eq!(modes(Usage::of(3)), [LockMode::Exclusive]);
+        assert_eq!(modes(Usage::of(4)), [LockMode::Exclusive, LockMode::Shared]);
         let permits = modes(Usage::of(5));
-        let taken: Vec<u32> = permits.iter().map(|mode| mode.taken()).collect();
+        let taken: Vec<u32> = permits.iter().map(|mode| mode.permits_taken()).collect();
         assert_eq!(taken, [0, 1, 2, 3, 5, PERMITS]);
         let on_quorum = modes(Usage::of(5).on_quorum());
-        assert_eq!(on_quorum, [Mode::Exclusive, Mode::Shared]);
+        assert_eq!(on_quorum, [LockMode::Exclusive, LockMode::Shared]);
     }
 }

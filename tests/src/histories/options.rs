@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Acquires locks from many tasks in many processes while servers, networks and processes fail.
 /// Records a history, and checks it.
@@ -41,14 +41,10 @@ pub(super) struct Options {
     /// A run with fewer grants does not count. Defaults to five a second.
     #[arg(long)]
     pub(super) floor: Option<u64>,
-    /// The file for the history, a line of JSON for each event. By default
-    /// `target/histories/<store>-<seed>.jsonl`, which is kept only if a property does not hold, or if a
+    /// The file for the history, a line for each event. By default `target/histories/<store>-<seed>`, which is kept only if a property does not hold, or if a
     /// case was excused as a consequence of lost data or of a failover.
     #[arg(long, value_name = "PATH")]
     pub(super) out: Option<PathBuf>,
-    /// The file for the outcome as JSON.
-    #[arg(long, value_name = "PATH", default_value = "target/histories.json")]
-    pub(super) report: PathBuf,
     #[command(subcommand)]
     pub(super) command: Option<Command>,
 }
@@ -61,7 +57,7 @@ impl Options {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Command {
-    /// Checks the history of an earlier run.
+    /// Checks the history of an earlier run, or the cases of a file in `corpus/histories`.
     Check {
         /// The file.
         file: PathBuf,
@@ -94,7 +90,7 @@ pub(super) struct ClientOptions {
 }
 
 /// The kind of store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     Redis,

@@ -1,11 +1,11 @@
-//! The records: one line of JSON each. All times are nanoseconds of [`clock`](super::clock).
+//! The records, each a line of [`text`](super::text). All times are nanoseconds of [`clock`](super::clock).
 
 use std::fmt;
 
-use rlock_core::Token;
+use rlock_core::{LockMode, Token};
 use serde::{Deserialize, Serialize};
 
-use super::{mode::Mode, options::Kind};
+use super::mode;
 
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,11 +14,7 @@ pub(super) enum Record {
     /// The options of the run; the first line.
     Run(Run),
     /// A client started. `process` counts processes, including replacements.
-    Started {
-        process: u32,
-        client: String,
-        at: u64,
-    },
+    Started { process: u32, client: String },
     /// A process was killed.
     Killed { process: u32, at: u64 },
     /// The background of a client ended while its process went on.
@@ -26,12 +22,14 @@ pub(super) enum Record {
     /// The user is about to shut a client down.
     Closed { client: String, at: u64 },
     /// A client's call and its result. A call that its process did not survive is missing.
+    #[serde(rename = "call")]
     Operation(Operation),
     /// The end of a hold's validity when its holder checked; `None` if it was not valid.
     Looked {
         key: String,
         owner: String,
         at: u64,
+        #[serde(rename = "until")]
         valid_until: Option<u64>,
     },
     /// A holder is about to downgrade its lock. It writes no more.
@@ -39,19 +37,9 @@ pub(super) enum Record {
     /// A holder is about to release its lock, or has stopped.
     Left { key: String, owner: String, at: u64 },
     /// An access to the resource.
-    #[serde(alias = "written")]
     Accessed(Access),
-    /// The first and the last time when the store had a lock for this owner. Each observation in
-    /// between found it, too.
-    Locked {
-        key: String,
-        owner: String,
-        first: u64,
-        last: u64,
-        /// The server of a quorum, each of which has its own locks.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        server: Option<usize>,
-    },
+    /// A lock with an owner, as an observer saw it.
+    Seen(Sighting),
     /// A fault.
     Fault(Fault),
     /// Something was left after the run.
@@ -64,50 +52,40 @@ pub(super) enum Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) seed: u64,
-    pub(super) store: Kind,
-    pub(super) server: Option<String>,
+    pub(super) store: String,
+    #[serde(default)]
+    pub(super) server: String,
     pub(super) seconds: u64,
-    pub(super) processes: u32,
-    pub(super) tasks: u32,
-    pub(super) keys: u32,
     pub(super) floor: u64,
     /// The number of replicas that a lock requires.
-    #[serde(default)]
     pub(super) replicas: u32,
-    pub(super) at: u64,
 }
 
 /// A call of a client, with its start and its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Operation {
     pub(super) process: u32,
-    pub(super) task: u32,
-    #[serde(rename = "operation")]
     pub(super) verb: Verb,
     pub(super) key: String,
-    /// Missing in histories from before shared locks.
-    #[serde(default)]
-    pub(super) mode: Mode,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "mode::text")]
+    pub(super) mode: LockMode,
     pub(super) owner: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) count: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<u64>,
     /// The duration of its lease.
     pub(super) lease: u64,
     /// The least time for which the lock stays taken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "keeps")]
     pub(super) min_hold: Option<u64>,
     /// How long its client retains the lock after the hold.
+    #[serde(rename = "retains")]
     pub(super) retain: Option<u64>,
+    #[serde(rename = "asked")]
     pub(super) invoke: u64,
-    #[serde(rename = "return")]
+    #[serde(rename = "at")]
     pub(super) returned: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "until")]
     pub(super) valid_until: Option<u64>,
     pub(super) outcome: Outcome,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
 }
 
@@ -154,10 +132,9 @@ pub(super) enum Outcome {
 }
 
 /// What an access to the resource does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AccessKind {
-    #[default]
     Write,
     Read,
 }
@@ -171,7 +148,6 @@ impl fmt::Display for AccessKind {
 /// An access, as the resource saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Access {
-    #[serde(default)]
     pub(super) kind: AccessKind,
     pub(super) key: String,
     pub(super) owner: String,
@@ -184,6 +160,17 @@ pub(super) struct Access {
     pub(super) late: bool,
 }
 
+/// The first and the last time when the store had a lock for this owner. Each observation in between found it, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Sighting {
+    pub(super) key: String,
+    pub(super) owner: String,
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// The server of a quorum, each of which has its own locks.
+    pub(super) server: Option<usize>,
+}
+
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fault {
@@ -191,19 +178,14 @@ pub(super) struct Fault {
     pub(super) start: u64,
     pub(super) end: u64,
     /// The only affected lock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
     /// The only affected process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) process: Option<u32>,
     /// The only affected server or its proxy, if there are several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) server: Option<usize>,
     /// The number of lost messages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) messages: Option<u64>,
     /// When all Sentinels named another master.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) named: Option<u64>,
 }
 
@@ -401,18 +383,6 @@ pub(super) fn client_of(owner: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn histories_from_before_shared_locks_are_read() {
-        let line = r#"{"event":"written","key":"k0","owner":"a:1/7","token":7,"at":5,"accepted":true,"late":false}"#;
-        let Record::Accessed(access) = serde_json::from_str(line).expect("a record") else {
-            panic!("not an access");
-        };
-        assert_eq!(access.kind, AccessKind::Write);
-        let line = r#"{"process":0,"task":0,"operation":"acquire","key":"k0","lease":1,"retain":0,"invoke":0,"return":1,"outcome":"taken"}"#;
-        let operation: Operation = serde_json::from_str(line).expect("an operation");
-        assert_eq!(operation.mode, Mode::Exclusive);
-    }
 
     #[test]
     fn a_hold_keeps_its_ownership_when_it_is_shared() {

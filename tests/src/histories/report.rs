@@ -1,13 +1,11 @@
-//! The outcome of a run, as text and as JSON.
+//! The outcome of a run as text.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
-
-use serde::Serialize;
 
 use super::{
     check::{self, Findings, Property, Violation},
     history::History,
-    record::{AccessKind, FaultKind, Outcome, Run, Verb},
+    record::{AccessKind, Outcome, Run, Verb},
 };
 
 /// The number of violations of a property to print in full.
@@ -16,139 +14,81 @@ const LISTED: usize = 10;
 const LONG_ENOUGH: u64 = 30;
 
 /// The results of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(super) struct Report {
     run: Option<Run>,
-    /// Calls by kind and outcome.
-    operations: BTreeMap<String, BTreeMap<String, u64>>,
-    calls: u64,
-    /// The number of entries into locks.
-    grants: u64,
-    grants_by_mode: BTreeMap<String, u64>,
+    /// Counts by kind.
+    grants: BTreeMap<String, u64>,
+    operations: BTreeMap<Verb, BTreeMap<String, u64>>,
     faults: BTreeMap<String, u64>,
+    calls: u64,
+    data_losses: u64,
     /// The number of requests and replies that the proxies lost one by one.
     messages_lost: u64,
-    /// By property: the violations to print, and the number of others.
-    violations: BTreeMap<Property, u64>,
-    told: Vec<Violation>,
-    /// By property: the excused cases, and those to print.
-    excused: BTreeMap<Property, u64>,
-    told_excused: Vec<Violation>,
-    findings: Counts,
-    fenced: Writes,
-    /// The counts of the register with a fence.
-    reads: Reads,
-    unfenced: Writes,
-    counts: bool,
+    writes: Accesses,
+    reads: Accesses,
+    /// The writes after those of a later holder, which a resource without a fence accepts.
+    late_writes: usize,
+    findings: Findings,
     /// The file of the history, if it is kept.
     history: Option<PathBuf>,
 }
 
-/// The number of comparisons and of excused violations.
-#[derive(Clone, Debug, Serialize)]
-struct Counts {
-    intervals_compared: u64,
-    data_losses: u64,
-    overlaps_by_nature: u64,
-    longest_by_nature_ms: u64,
-    others_by_nature: u64,
+/// The accesses to the resource.
+#[derive(Clone, Debug)]
+struct Accesses {
+    accepted: usize,
+    refused: usize,
 }
 
-/// The writes to a register.
-#[derive(Clone, Debug, Serialize)]
-struct Writes {
-    accepted: u64,
-    refused: u64,
-    /// Accepted after a later holder's write.
-    violations: u64,
-}
-
-/// The reads by holders that do not write.
-#[derive(Clone, Debug, Serialize)]
-struct Reads {
-    accepted: u64,
-    refused: u64,
-    /// Reads whose data changed during a hold.
-    torn: u64,
+impl Accesses {
+    fn of(history: &History, kind: AccessKind) -> Self {
+        let all = history.locks.values().flat_map(|lock| &lock.accesses);
+        let of_kind = all.filter(|access| access.kind == kind);
+        let accepted = of_kind.clone().filter(|access| access.accepted).count();
+        Self {
+            accepted,
+            refused: of_kind.count() - accepted,
+        }
+    }
 }
 
 impl Report {
     pub(super) fn on(history: &History) -> Self {
-        let Findings {
-            beliefs,
-            overlaps_by_nature,
-            longest_by_nature_ms,
-            others_by_nature,
-            excused,
-            violations,
-        } = check::check(history);
-        let none = Property::ALL.map(|property| (property, 0)).into();
-        let (violations, told) = counted_and_told(none, violations);
-        let (excused, told_excused) = counted_and_told(BTreeMap::new(), excused);
-        let faults = history.faults_by_kind();
-        let accesses = || history.locks.values().flat_map(|lock| &lock.accesses);
-        let count = |kind: AccessKind, which: &dyn Fn(bool, bool) -> bool| {
-            accesses()
-                .filter(|access| access.kind == kind && which(access.accepted, access.late))
-                .count() as u64
+        let (faults, operations) = (history.faults.iter(), history.operations.iter());
+        // A body has a record at its start and at its end. A body that was killed does not count.
+        let begins = |verb, outcome| {
+            matches!(verb, Verb::Run | Verb::RunBoth) && outcome == Outcome::Granted
         };
-        let grants_by_mode = history.grants_by_mode().into_iter();
-        let mut operations: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-        for ((verb, outcome), count) in &history.operations {
-            let by_outcome = operations.entry(verb.to_string()).or_default();
-            by_outcome.insert(outcome.to_string(), *count);
+        let holds = history.locks.values().flat_map(|lock| &lock.holds);
+        let mut by_verb: BTreeMap<Verb, BTreeMap<String, u64>> = BTreeMap::new();
+        for ((verb, outcome), count) in operations.clone() {
+            let outcomes = by_verb.entry(*verb).or_default();
+            outcomes.insert(outcome.to_string(), *count);
         }
-        let run = history.run.clone();
-        let grants = history.grants();
-        let late = count(AccessKind::Write, &|_, late| late);
-        let counts = run
-            .as_ref()
-            .is_some_and(|run| grants >= run.floor && (late > 0 || run.seconds < LONG_ENOUGH));
         Self {
-            run,
-            operations,
-            calls: calls(history),
-            grants,
-            grants_by_mode: grants_by_mode
-                .map(|(mode, count)| (mode.to_string(), count))
-                .collect(),
-            findings: Counts {
-                intervals_compared: beliefs,
-                data_losses: faults
-                    .iter()
-                    .filter(|(kind, _)| kind.loses_data())
-                    .map(|(_, count)| count)
-                    .sum(),
-                overlaps_by_nature,
-                longest_by_nature_ms,
-                others_by_nature,
-            },
-            faults: counted_by_kind(faults),
-            messages_lost: history
-                .faults
-                .iter()
-                .filter_map(|fault| fault.messages)
+            run: history.run.clone(),
+            grants: counts(holds.map(|hold| hold.mode.to_string())),
+            calls: operations
+                .filter(|((verb, outcome), _)| !begins(*verb, *outcome))
+                .map(|(_, count)| count)
                 .sum(),
-            fenced: Writes {
-                accepted: count(AccessKind::Write, &|accepted, _| accepted),
-                refused: count(AccessKind::Write, &|accepted, _| !accepted),
-                violations: violations[&Property::NoStaleWrite],
-            },
-            reads: Reads {
-                accepted: count(AccessKind::Read, &|accepted, _| accepted),
-                refused: count(AccessKind::Read, &|accepted, _| !accepted),
-                torn: violations[&Property::NoTornRead],
-            },
-            unfenced: Writes {
-                accepted: count(AccessKind::Write, &|_, _| true),
-                refused: 0,
-                violations: late,
-            },
-            violations,
-            told,
-            excused,
-            told_excused,
-            counts,
+            operations: by_verb,
+            data_losses: faults
+                .clone()
+                .filter(|fault| fault.kind.loses_data())
+                .count() as u64,
+            messages_lost: faults.clone().filter_map(|fault| fault.messages).sum(),
+            faults: counts(faults.map(|fault| fault.kind.to_string())),
+            writes: Accesses::of(history, AccessKind::Write),
+            reads: Accesses::of(history, AccessKind::Read),
+            late_writes: history
+                .locks
+                .values()
+                .flat_map(|lock| &lock.accesses)
+                .filter(|access| access.late)
+                .count(),
+            findings: check::check(history),
             history: None,
         }
     }
@@ -163,121 +103,91 @@ impl Report {
 
     /// Returns whether a property does not hold.
     pub(super) fn violated(&self) -> bool {
-        self.violations.values().any(|count| *count > 0)
+        !self.findings.violations.is_empty()
     }
 
     /// Returns whether a property does not hold, or a case was excused.
     pub(super) fn has_cases(&self) -> bool {
-        self.violated() || !self.excused.is_empty()
+        self.violated() || !self.findings.excused.is_empty()
     }
 
     /// Returns whether the run was large enough.
     pub(super) fn counts(&self) -> bool {
-        self.counts
-    }
-
-    pub(super) fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
-        text.push('\n');
-        text
+        let grants: u64 = self.grants.values().sum();
+        let is_large =
+            |run: &Run| grants >= run.floor && (self.late_writes > 0 || run.seconds < LONG_ENOUGH);
+        self.run.as_ref().is_some_and(is_large)
     }
 }
 
-/// Counts cases by property, from these counts on, and returns those to print.
-fn counted_and_told(
-    mut counts: BTreeMap<Property, u64>,
-    all: Vec<Violation>,
-) -> (BTreeMap<Property, u64>, Vec<Violation>) {
-    let mut told = Vec::new();
-    for case in all {
-        let count = counts.entry(case.property).or_default();
-        *count += 1;
-        if *count <= LISTED as u64 {
-            told.push(case);
-        }
+fn counts(kinds: impl Iterator<Item = String>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for kind in kinds {
+        *counts.entry(kind).or_default() += 1;
     }
-    (counts, told)
+    counts
 }
 
-/// Counts the calls. A body has a record at its start and at its end. A body that was killed does
-/// not count.
-fn calls(history: &History) -> u64 {
-    let begins =
-        |verb, outcome| matches!(verb, Verb::Run | Verb::RunBoth) && outcome == Outcome::Granted;
-    let operations = history.operations.iter();
-    operations
-        .filter(|((verb, outcome), _)| !begins(*verb, *outcome))
-        .map(|(_, count)| count)
-        .sum()
+fn list(counts: &BTreeMap<String, u64>) -> String {
+    let counts = counts.iter().map(|(what, count)| format!("{what} {count}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
-fn counted_by_kind(faults: BTreeMap<FaultKind, u64>) -> BTreeMap<String, u64> {
-    faults
-        .into_iter()
-        .map(|(kind, count)| (kind.to_string(), count))
-        .collect()
+/// Writes how many cases of a property there are, and some of them.
+fn cases(f: &mut fmt::Formatter<'_>, of: Property, all: &[Violation], what: &str) -> fmt::Result {
+    let cases: Vec<&Violation> = all.iter().filter(|case| case.property == of).collect();
+    writeln!(f, "{of:?}: {} {what}", cases.len())?;
+    for case in cases.iter().take(LISTED) {
+        writeln!(f, "  {of:?}: {}", case.what)?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(run) = &self.run {
-            let server = run.server.as_deref().unwrap_or("embedded");
+            let (store, server, seed) = (&run.store, &run.server, run.seed);
             writeln!(
                 f,
-                "store {} ({server}), seed {}, {} s",
-                run.store, run.seed, run.seconds
+                "store {store} ({server}), seed {seed}, {} s",
+                run.seconds
             )?;
         }
-        let grants = list(&self.grants_by_mode);
-        writeln!(f, "{} calls, {} grants: {grants}", self.calls, self.grants)?;
+        let grants: u64 = self.grants.values().sum();
+        let by_mode = list(&self.grants);
+        writeln!(f, "{} calls, {grants} grants: {by_mode}", self.calls)?;
         for (verb, outcomes) in &self.operations {
-            writeln!(f, "  {verb:<12} {}", list(outcomes))?;
+            writeln!(f, "  {:<12} {}", verb.to_string(), list(outcomes))?;
         }
-        let faults: u64 = self.faults.values().sum();
-        writeln!(
-            f,
-            "{faults} faults, {} messages lost one by one",
-            self.messages_lost
-        )?;
+        let (faults, lost) = (self.faults.values().sum::<u64>(), self.messages_lost);
+        writeln!(f, "{faults} faults, {lost} messages lost one by one")?;
         for (kind, count) in &self.faults {
             writeln!(f, "  {kind:<24} {count}")?;
         }
-        let Counts {
-            intervals_compared,
-            data_losses,
+        let Findings {
+            beliefs,
             overlaps_by_nature,
             longest_by_nature_ms,
             others_by_nature,
+            excused,
+            violations,
         } = &self.findings;
-        writeln!(f, "{intervals_compared} intervals of reliance compared")?;
+        writeln!(f, "{beliefs} intervals of reliance compared")?;
         writeln!(
             f,
-            "by nature, after {data_losses} losses of data: {overlaps_by_nature} overlaps, the longest \
-             {longest_by_nature_ms} ms; {others_by_nature} others"
+            "by nature, after {} losses of data: {overlaps_by_nature} overlaps, the longest \
+             {longest_by_nature_ms} ms; {others_by_nature} others",
+            self.data_losses
         )?;
-        for (name, writes) in [("fenced", &self.fenced), ("unfenced", &self.unfenced)] {
-            writeln!(
-                f,
-                "{name} register: {} writes accepted, {} refused, {} violations",
-                writes.accepted, writes.refused, writes.violations
-            )?;
+        for (what, accesses) in [("writes", &self.writes), ("reads", &self.reads)] {
+            let Accesses { accepted, refused } = accesses;
+            writeln!(f, "{what}: {accepted} accepted, {refused} refused")?;
         }
-        let Reads {
-            accepted,
-            refused,
-            torn,
-        } = self.reads;
-        writeln!(
-            f,
-            "reads: {accepted} accepted, {refused} refused, {torn} torn"
-        )?;
-        for (property, count) in &self.violations {
-            writeln!(f, "{property:?}: {count} violations")?;
+        writeln!(f, "without a fence: {} late writes", self.late_writes)?;
+        for property in Property::ALL {
+            cases(f, property, violations, "violations")?;
         }
-        for Violation { property, what } in &self.told {
-            writeln!(f, "  {property:?}: {what}")?;
-        }
-        if !self.counts {
+        if !self.counts() {
             let floor = self.run.as_ref().map_or(0, |run| run.floor);
             writeln!(
                 f,
@@ -286,21 +196,12 @@ impl fmt::Display for Report {
         }
         if let Some(path) = &self.history {
             writeln!(f, "history: {}", path.display())?;
-            for (property, count) in &self.excused {
-                writeln!(f, "excused: {property:?} {count} times")?;
-            }
-            for Violation { property, what } in &self.told_excused {
-                writeln!(f, "  {property:?}: {what}")?;
+            for property in Property::ALL {
+                if excused.iter().any(|case| case.property == property) {
+                    cases(f, property, excused, "excused")?;
+                }
             }
         }
         Ok(())
     }
-}
-
-fn list(outcomes: &BTreeMap<String, u64>) -> String {
-    let counts: Vec<String> = outcomes
-        .iter()
-        .map(|(outcome, count)| format!("{outcome} {count}"))
-        .collect();
-    counts.join(", ")
 }

@@ -2,7 +2,6 @@
 //! history.
 
 use std::{
-    fs,
     path::Path,
     sync::{Arc, atomic::AtomicU32},
     time::Duration,
@@ -26,13 +25,7 @@ use super::{
 
 pub(super) fn main(options: &Options) -> Report {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let report = runtime.block_on(run(options));
-    if let Some(parent) = options.report.parent() {
-        let _ = fs::create_dir_all(parent);
-    }
-    fs::write(&options.report, report.json())
-        .unwrap_or_else(|error| panic!("cannot write {}: {error}", options.report.display()));
-    report
+    runtime.block_on(run(options))
 }
 
 async fn run(options: &Options) -> Report {
@@ -63,28 +56,24 @@ async fn run(options: &Options) -> Report {
         recorder: recorder.clone(),
         started: Arc::new(AtomicU32::new(0)),
     };
-    let about = |server| {
+    let about = |server: String| {
         Record::Run(Run {
             seed,
-            store: options.store,
+            store: options.store.to_string(),
             server,
             seconds: options.seconds,
-            processes: options.processes,
-            tasks: options.tasks,
-            keys: options.keys,
             floor: options.floor(),
             replicas: options.replicas,
-            at: clock::now(),
         })
     };
     match options.store {
         Kind::Memory => {
-            recorder.note(about(None));
+            recorder.note(about("embedded".to_owned()));
             memory::run(options, order, schedule).await;
         }
         store => {
             let (ground, way) = Ground::start(store).await;
-            recorder.note(about(Some(ground.version().await)));
+            recorder.note(about(ground.version().await));
             on_servers(options, order, schedule, (ground, way), &recorder).await;
         }
     }
@@ -172,12 +161,12 @@ async fn on_servers(
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::{fs, path::PathBuf};
 
     use clap::Parser as _;
 
     use super::*;
-    use crate::histories::history::History;
+    use crate::histories::{history::History, text::Reader};
 
     /// A directory that is deleted with the test.
     struct Base(PathBuf);
@@ -200,8 +189,8 @@ mod tests {
             let (place, file) = Place::create(&options, 7, &self.0);
             let collector = Collector::start(file);
             for line in lines {
-                let record = serde_json::from_str(line).expect("a record");
-                collector.recorder().note(record);
+                let record = Reader::default().read(line).expect("a record");
+                collector.recorder().note(record.expect("a record"));
             }
             collector.recorder().note(Record::Over { at: 0 });
             let report = conclude(collector, place);
@@ -215,21 +204,22 @@ mod tests {
         }
     }
 
-    const READER: &str = r#"{"event":"operation","process":1,"task":0,"operation":"acquire","key":"k","mode":"shared","owner":"a:1s/10/0","token":10,"lease":100,"invoke":0,"return":5,"valid_until":6,"outcome":"granted"}"#;
-    const WRITER: &str = r#"{"event":"operation","process":2,"task":0,"operation":"acquire","key":"k","owner":"b:1/10","token":10,"lease":100,"invoke":0,"return":7,"valid_until":8,"outcome":"granted"}"#;
-    const TWO_MASTERS: &str = r#"{"event":"fault","kind":"master_unseen","start":0,"end":9}"#;
+    const READER: &str = "call verb=acquire outcome=granted process=1 key=k mode=shared owner=a:1s/10/0 token=10 lease=100 asked=0 at=5 until=6";
+    const WRITER: &str = "call verb=acquire outcome=granted process=2 key=k mode=exclusive owner=b:1/10 token=10 lease=100 asked=0 at=7 until=8";
+    const TWO_MASTERS: &str = "fault kind=master_unseen start=0 end=9";
 
     #[test]
     fn the_history_of_a_violation_is_kept() {
         let base = Base::new("violation");
         let (report, kept) = base.run(&[READER, WRITER]);
         assert!(report.violated());
-        assert_eq!(kept, ["sentinel-7.jsonl"]);
-        let path = base.0.join("target/histories/sentinel-7.jsonl");
+        assert_eq!(kept, ["sentinel-7"]);
+        let path = base.0.join("target/histories/sentinel-7");
         let last = report.to_string();
         let last = last.lines().last().expect("a line");
         assert_eq!(last, format!("history: {}", path.display()));
-        let again = History::read(&path).expect("a history");
+        let again = fs::read_to_string(&path).expect("a text");
+        let again = History::read(&again).expect("a history");
         assert!(Report::on(&again).violated());
     }
 
@@ -238,10 +228,10 @@ mod tests {
         let base = Base::new("excused");
         let (report, kept) = base.run(&[TWO_MASTERS, READER, WRITER]);
         assert!(!report.violated(), "{report}");
-        assert_eq!(kept, ["sentinel-7.jsonl"]);
+        assert_eq!(kept, ["sentinel-7"]);
         let text = report.to_string();
         let (_, last) = text.split_once("history: ").expect("the file is named");
-        assert!(last.contains("excused: TokensGrow "), "{text}");
+        assert!(last.contains("TokensGrow: 2 excused"), "{text}");
         assert!(
             last.contains("  TokensGrow: k: a:1s/10/0 (token 10"),
             "{text}"
@@ -256,7 +246,7 @@ mod tests {
             base.run(&[READER, WRITER]);
         }
         let (report, kept) = base.run(&[READER]);
-        assert_eq!(kept, ["sentinel-7-2.jsonl", "sentinel-7.jsonl"]);
+        assert_eq!(kept, ["sentinel-7", "sentinel-7-2"]);
         assert!(!report.to_string().contains("history: "), "{report}");
     }
 }

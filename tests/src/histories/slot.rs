@@ -23,6 +23,7 @@ use super::{
     network::{self, Front},
     record::{Fault, FaultKind, Record},
     schedule::Lane,
+    text::Reader,
 };
 use rlock_testkit::{Proxy, Worker};
 
@@ -208,10 +209,12 @@ impl Slot {
     }
 
     fn note(&self, line: &str) {
-        match serde_json::from_str(line) {
-            Ok(record) => self.order.recorder.note(record),
+        match Reader::default().read(line) {
+            Ok(record) => record
+                .into_iter()
+                .for_each(|record| self.order.recorder.note(record)),
             // The last line of a killed process may be cut off.
-            Err(error) => eprintln!("a line that is not a record: {line}: {error}"),
+            Err(error) => eprintln!("{error}"),
         }
     }
 }

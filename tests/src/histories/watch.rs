@@ -1,14 +1,15 @@
 //! Observes the owners of locks from outside every few milliseconds.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use redis::{Pipeline, RedisError, aio::MultiplexedConnection};
 
-use super::{clock, collect::Recorder, outage::Server, record::Record};
+use super::{
+    clock,
+    collect::Recorder,
+    outage::Server,
+    record::{Record, Sighting},
+};
 
 /// The interval between observations.
 pub(super) const POLL: Duration = Duration::from_millis(40);
@@ -23,8 +24,7 @@ pub(super) fn name_of(number: u32) -> String {
 /// Merges consecutive observations of the same owner into one record.
 pub(super) struct Sightings<F: FnMut(Record)> {
     server: Option<usize>,
-    /// The first and the last observation, by key and owner.
-    present: HashMap<String, BTreeMap<String, (u64, u64)>>,
+    present: Vec<Sighting>,
     note: F,
 }
 
@@ -33,45 +33,38 @@ impl<F: FnMut(Record)> Sightings<F> {
     pub(super) fn new(server: Option<usize>, note: F) -> Self {
         Self {
             server,
-            present: HashMap::new(),
+            present: Vec::new(),
             note,
         }
     }
 
     /// Adds an observation: the lock had these owners at this time or later.
     pub(super) fn observe(&mut self, key: &str, owners: &[String], at: u64) {
-        let present = self.present.entry(key.to_owned()).or_default();
-        let is_gone = |owner: &&String| !owners.contains(owner);
-        let gone: Vec<String> = present.keys().filter(is_gone).cloned().collect();
-        for owner in gone {
-            if let Some(times) = present.remove(&owner) {
-                (self.note)(record(key.to_owned(), owner, times, self.server));
+        let is_gone = |seen: &mut Sighting| seen.key == key && !owners.contains(&seen.owner);
+        for gone in self.present.extract_if(.., is_gone) {
+            (self.note)(Record::Seen(gone));
+        }
+        for owner in owners.iter().filter(|owner| !owner.starts_with(KEPT)) {
+            let mut present = self.present.iter_mut();
+            if let Some(seen) = present.find(|seen| seen.key == key && seen.owner == *owner) {
+                seen.last = at;
+                continue;
             }
+            self.present.push(Sighting {
+                key: key.to_owned(),
+                owner: owner.clone(),
+                first: at,
+                last: at,
+                server: self.server,
+            });
         }
-        let held = owners.iter().filter(|owner| !owner.starts_with(KEPT));
-        for owner in held {
-            let (_, last) = present.entry(owner.clone()).or_insert((at, at));
-            *last = at;
-        }
-    }
-}
-
-fn record(key: String, owner: String, (first, last): (u64, u64), server: Option<usize>) -> Record {
-    Record::Locked {
-        key,
-        owner,
-        first,
-        last,
-        server,
     }
 }
 
 impl<F: FnMut(Record)> Drop for Sightings<F> {
     fn drop(&mut self) {
-        for (key, owners) in self.present.drain() {
-            for (owner, times) in owners {
-                (self.note)(record(key.clone(), owner, times, self.server));
-            }
+        for seen in self.present.drain(..) {
+            (self.note)(Record::Seen(seen));
         }
     }
 }
@@ -167,24 +160,13 @@ mod tests {
     }
 
     fn locked(owner: &str, first: u64, last: u64) -> Record {
-        Record::Locked {
+        Record::Seen(Sighting {
             key: "k".to_owned(),
             owner: owner.to_owned(),
             first,
             last,
             server: None,
-        }
-    }
-
-    #[test]
-    fn looks_that_find_the_same_owner_are_one_record() {
-        let records = seen(|sightings| {
-            sightings.observe("k", &names(&["a:1"]), 1);
-            sightings.observe("k", &names(&["a:1"]), 2);
-            sightings.observe("k", &names(&["b:1"]), 3);
-            sightings.observe("k", &[], 4);
-        });
-        assert_eq!(records, [locked("a:1", 1, 2), locked("b:1", 3, 3)]);
+        })
     }
 
     #[test]

@@ -16,22 +16,38 @@
 //! the released hold allows that. The store does not confirm the release of a call that shared its hold, so that interval
 //! does not count.
 
+use rlock_core::LockMode;
+use rlock_model::witness::{Holder, excluded, may_enter, takes_too_many};
+
 use super::{Findings, Property};
 use crate::histories::{
     clock::ms,
     history::{History, Hold, Lock},
-    mode::Mode,
 };
 
 struct Interval<'a> {
     hold: &'a Hold,
-    mode: Mode,
+    mode: LockMode,
     /// What takes the lock in this interval.
     by: &'static str,
     begin: u64,
     end: u64,
     /// The earliest time of the grant.
     earliest: u64,
+}
+
+impl Holder for Interval<'_> {
+    fn mode(&self) -> LockMode {
+        self.mode
+    }
+
+    fn token(&self) -> u64 {
+        self.hold.token
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.hold.owner == other.hold.owner
+    }
 }
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
@@ -54,11 +70,8 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
         let mut present: Vec<&Interval<'_>> = Vec::new();
         for next in &intervals {
             present.retain(|before| before.end > next.begin);
-            for before in &present {
-                let is_other = before.hold.owner != next.hold.owner;
-                if is_other && !before.mode.tolerates(next.mode) {
-                    overlap(history, key, before, next, findings);
-                }
+            for before in excluded(next, present.iter().copied()) {
+                overlap(history, key, before, next, findings);
             }
             permits(history, key, &present, next, findings);
             present.push(next);
@@ -73,8 +86,12 @@ fn nested(key: &str, lock: &Lock, findings: &mut Findings) {
             continue;
         };
         let is_shared = outer.downgraded.is_some_and(|at| at < nested.called);
-        let mode = if is_shared { Mode::Shared } else { outer.mode };
-        if !nested.mode.may_enter(mode) {
+        let mode = if is_shared {
+            LockMode::Shared
+        } else {
+            outer.mode
+        };
+        if !may_enter(nested.mode, mode) {
             let (owner, inner) = (&nested.owner, nested.mode);
             let what = format!("{key}: a nested call ({inner}) entered {owner} ({mode})");
             findings.breaks(Property::OneHolder, what);
@@ -96,7 +113,7 @@ fn reliance<'a>(history: &History, hold: &'a Hold) -> [Interval<'a>; 2] {
     };
     [
         part(hold.mode, hold.granted, shared_at),
-        part(Mode::Shared, shared_at, end),
+        part(LockMode::Shared, shared_at, end),
     ]
 }
 
@@ -167,160 +184,23 @@ fn permits(
     next: &Interval<'_>,
     findings: &mut Findings,
 ) {
-    let Mode::Permits { take, of } = next.mode else {
-        return;
-    };
-    let is_other = |before: &Interval<'_>| {
-        before.mode.tolerates(next.mode) && before.hold.owner != next.hold.owner
-    };
-    let others = present.iter().filter(|before| is_other(before));
+    let all = present
+        .iter()
+        .copied()
+        .filter(|before| !before.is_same(next));
     let (forgotten, counted): (Vec<&Interval<'_>>, Vec<&Interval<'_>>) =
-        others.partition(|before| is_by_nature(history, key, before, next));
-    let taken =
-        |others: &[&Interval<'_>]| -> u32 { others.iter().map(|other| other.mode.taken()).sum() };
-    let overlap = |others: &[&Interval<'_>]| {
-        let all: Vec<String> = others.iter().map(|other| description(other)).collect();
-        let count = all.len();
-        format!(
-            "{key}: {} with {count} others: {}",
-            description(next),
-            all.join(", ")
-        )
-    };
-    if take + taken(&counted) > of {
-        findings.breaks(Property::NoExtraPermit, overlap(&counted));
-    } else if take + taken(&counted) + taken(&forgotten) > of {
+        all.partition(|before| is_by_nature(history, key, before, next));
+    let all = [counted.clone(), forgotten.clone()].concat();
+    if !takes_too_many(next, all.iter().copied()) {
+        return;
+    }
+    let others: Vec<String> = all.iter().map(|other| description(other)).collect();
+    let what = format!("{key}: {} with {}", description(next), others.join(", "));
+    if takes_too_many(next, counted) {
+        findings.breaks(Property::NoExtraPermit, what);
+    } else {
         let ends = forgotten.iter().map(|before| before.end.min(next.end));
         let lasted = ends.max().map_or(0, |end| end - next.begin);
-        let what = overlap(&[counted, forgotten].concat());
         findings.overlap_by_nature(ms(lasted), Property::NoExtraPermit, what);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::sample::check_cases;
-
-    const CASES: &str = "
-        # a hold inside another is found
-        hold a:1 1 0 5 100 left 40; hold b:1 2 0 20 120 left 30
-        => OneHolder
-        # a hold that never ended lasts as long as it is valid
-        hold a:1 1 0 5 100; hold b:1 2 0 99 190 left 130
-        => OneHolder
-        # and no longer
-        hold a:1 1 0 5 100; hold b:1 2 0 100 190 left 130
-        => nothing
-        # a renewal that was seen counts
-        hold a:1 1 0 5 100 looked 60 160; hold b:1 2 0 110 190 left 130
-        => OneHolder
-        # a validity beyond the lease is found
-        hold a:1 1 0 5 100 looked 60 161
-        => OneHolder
-        # a validity until the end of the lease is none
-        hold a:1 1 0 5 100 looked 60 160
-        => nothing
-        # a guard of a client that is shut down is not relied on
-        hold a:1 1 0 5 100; closed a 60; hold b:1 2 0 70 160 left 80
-        => nothing
-        # and a body is
-        hold a:1 1 0 5 100 runs; closed a 60; hold b:1 2 0 70 160 left 80
-        => OneHolder
-        # an overlap after a flush is counted apart
-        hold a:1 1 0 5 100; flushed 50 51; hold b:1 2 0 60 150 left 90
-        => nothing overlaps 1 30
-        # a flush before both excuses nothing
-        hold a:1 1 3 5 103; flushed 2 2; hold b:1 2 55 60 160 left 90
-        => OneHolder
-        # a flush after both excuses nothing
-        hold a:1 1 3 5 103; flushed 61 61; hold b:1 2 55 60 160 left 90
-        => OneHolder
-        # the loss of another lock excuses nothing
-        hold a:1 1 0 5 100; deleted another 50; hold b:1 2 0 60 150 left 90
-        => OneHolder
-        # faults that lose no data excuse nothing
-        hold a:1 1 0 5 100; paused 40 55; hold b:1 2 0 60 150 left 90
-        => OneHolder
-        # b was granted the lock before the flush, and is notified after a came in
-        flushed 52 53; hold a:1 2 50 55 155; hold b:1 1 0 60 148 left 70
-        => nothing overlaps 1 10
-        # a lock that is to stay taken and is given is found
-        hold a:1 1 0 5 100 keeps 50 left 10; released a:1; hold b:1 2 0 40 140 left 50
-        => OneHolder
-        # a lock that has stayed taken may be given
-        hold a:1 1 0 5 100 keeps 50 left 10; released a:1; hold b:1 2 0 55 140 left 60
-        => nothing
-        # a moment is enough
-        hold a:1 1 0 5 100 left 20; hold b:1 2 0 20 120 early left 30
-        => OneHolder
-        # readers overlap
-        hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 40 130 left 45
-        => nothing
-        # and a writer overlaps none
-        hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 39 130 left 44
-        => OneHolder
-        # a reader that overlaps a writer is found
-        hold a:1 1 0 5 100 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
-        => OneHolder
-        # a reader that overlaps a permit is found
-        hold a:1.3p 1 0 5 100 permits 3 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
-        => OneHolder
-        # a writer that shares its lock overlaps readers from then on, and no writers
-        hold a:1/1 1 0 5 100 downgraded 20 left 40; hold b:1s/2/0 2 0 20 115 shares left 50
-        => nothing
-        hold c:1 3 0 39 130 left 60
-        => OneHolder
-        # and none before
-        hold a:1/1 1 0 5 100 downgraded 21 left 40; hold b:1s/2/0 2 0 20 115 shares left 50
-        => OneHolder
-        hold c:1 3 0 39 130 left 60
-        => OneHolder
-        # as many permits as there are
-        hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 30 125 permits 2 left 60
-        => nothing
-        # one permit too many is found
-        hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 29 125 permits 2 left 60
-        => NoExtraPermit
-        # holds that take several permits
-        hold a:1.3.8p 1 0 5 100 permits 8 takes 3 left 30; hold b:1.4.8p 2 0 5 100 permits 8 takes 4 left 30; hold c:1.8p 3 0 29 125 permits 8 left 60
-        => nothing
-        hold d:1.8p 4 0 29 125 permits 8 left 60
-        => NoExtraPermit
-        # a permit too many after a flush is counted apart
-        hold a:1.2p 1 0 5 100 permits 2 left 80; hold b:1.2p 2 0 5 100 permits 2 left 80; flushed 20 21
-        hold c:1.2p 3 30 35 130 permits 2 left 60
-        => nothing overlaps 1 25
-        hold d:1.2p 4 30 35 130 permits 2 left 60
-        => nothing overlaps 2 25
-        hold e:1.2p 5 30 35 130 permits 2 left 60
-        => NoExtraPermit overlaps 2 25
-        # a permit that is kept counts
-        hold a:1.1p 1 0 5 100 permits 1 keeps 50 left 10; released a:1.1p; hold b:1.1p 2 0 40 140 permits 1 left 60
-        => NoExtraPermit
-        # a reader is kept from writers
-        hold a:1s/1/0 1 0 5 100 shares keeps 50 left 10; released a:1s/1/0; hold b:1s/1/1 2 0 6 100 shares left 30
-        hold c:1 3 0 40 140 left 50
-        => OneHolder
-        # unless another shared its hold
-        hold a:1s/1/0 1 0 5 100 shares keeps 50 left 10; released a:1s/1/0; hold a:1s/1/1 1 0 6 100 shares left 30
-        hold c:1 3 0 40 140 left 50
-        => nothing
-        # an exclusive call inside a hold that is still exclusive
-        hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 19
-        => nothing
-        # a shared call inside a shared hold
-        hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21 shares
-        => nothing
-        # an exclusive call inside a shared hold is found
-        hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21
-        => OneHolder
-        # a permit inside a shared hold is found
-        hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21 permits 3
-        => OneHolder
-    ";
-
-    #[test]
-    fn overlaps_are_found_and_those_by_nature_counted_apart() {
-        check_cases(CASES);
     }
 }

@@ -19,8 +19,8 @@
 use super::{Findings, Property};
 use crate::histories::{
     clock::ms,
-    history::{GRACE, History, Hold, Lock, Sighting},
-    record::{Fault, client_of},
+    history::{GRACE, History, Hold, Lock},
+    record::{Fault, Sighting, client_of},
 };
 
 /// The longest lease in a run.
@@ -104,91 +104,4 @@ fn held_up(delays: &[&Fault], process: Option<u32>, server: Option<usize>, mut a
         }
     }
     at
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::sample::check_cases;
-
-    const CASES: &str = "
-        # the lock of a dead owner that lasts longer is found: a lease and 1.5 s after its end
-        hold a:1 1 0 5 100; killed a 50; seen a:1 10 1651
-        => NothingStaysLocked
-        # the lease of a call that gave up in the same queue counts
-        gave-up a 400 5005; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
-        => nothing
-        # that of another client does not
-        gave-up b 400 5005; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
-        => NothingStaysLocked
-        # nor that of a call long before
-        gave-up a 400 1999; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
-        => NothingStaysLocked
-        # nor that of a call after the grant
-        gave-up a 400 5011; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
-        => NothingStaysLocked
-        # the lock of an owner that left and is renewed forever is found
-        hold a:1 1 0 5 100 left 20; seen a:1 10 1621
-        => NothingStaysLocked
-        # a lock without a holder is found if it lasts
-        seen a:1 10 6510
-        => nothing
-        seen a:2 10 6511
-        => NothingStaysLocked
-        # what a paused server executes late counts from then
-        hold a:1 1 0 5 100; killed a 50; paused 40 1000; seen a:1 10 2600
-        => nothing
-        seen a:1 10 2601
-        => NothingStaysLocked
-        # what another server executes late does not count
-        hold a:1 1 0 5 100; killed a 50; paused 40 1000 on 0; seen a:1 10 2600 on 0
-        => nothing
-        seen a:1 10 1651 on 1
-        => NothingStaysLocked
-        # one of several servers may keep a lock for an owner that left for a moment
-        hold a:1 1 0 5 100 left 20; seen a:1 5000 7500 on 1
-        => nothing
-        seen a:1 9000 11501 on 1
-        => NothingStaysLocked
-        # a single server may not do this
-        hold a:1 1 0 5 100 left 20; seen a:1 5000 5001
-        => NothingStaysLocked
-        # a request that was held up may join the queue again
-        hold a:1 1 0 5 100 left 20; paused 15 1000; seen a:1 5000 7500
-        => nothing
-        seen a:1 9000 11501
-        => NothingStaysLocked
-        # not if the lock was seen all along
-        hold a:1 1 0 5 100 left 20; paused 15 1000; seen a:1 10 2601
-        => NothingStaysLocked
-        # the last of several readers of one owner counts
-        hold a:1s/1/0 1 0 5 100 shares left 60; hold a:1s/1/1 1 6 7 100 shares left 20; seen a:1s 10 1660
-        => nothing
-        seen a:1s 10 1661
-        => NothingStaysLocked
-        # one of them has not left
-        hold a:1s/1/0 1 0 5 100 shares; hold a:1s/1/1 1 6 7 100 shares left 20; seen a:1s 10 1000000
-        => nothing
-        # each of several owners has its own end
-        hold a:1.3p 1 0 5 100 permits 3 left 20; hold b:1.3p 2 0 5 100 permits 3 left 900; seen b:1.3p 10 2500
-        seen a:1.3p 10 1620
-        => nothing
-        seen a:1.3p 10 1621
-        => NothingStaysLocked
-        # a writer that shares its lock is the same owner
-        hold a:1/1 1 0 5 100 downgraded 10 left 20; seen a:1s 10 1620
-        => nothing
-        seen a:1s 10 1621
-        => NothingStaysLocked
-        # whatever is left at the end is found
-        left-over subscription
-        => NothingStaysLocked
-        # a refusal is found
-        refused
-        => NothingIsRefused
-    ";
-
-    #[test]
-    fn a_lock_that_stays_taken_or_is_refused_is_found() {
-        check_cases(CASES);
-    }
 }

@@ -2,42 +2,64 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rlock_core::{Hold, LockError, LockGuard};
+use rlock_core::{Hold, LockError, LockGuard, LockMode};
 
 use super::terms::Terms;
 use crate::histories::{
     clock,
-    mode::Mode,
     record::{AccessKind, Fault, FaultKind, Operation, Outcome, Record, Verb, hold_name},
     resource::Resource,
+    text,
 };
 
 /// Prints a record in one write, so that a killed process prints no partial record but the last.
 pub(super) fn print(record: &Record) {
-    println!(
-        "{}",
-        serde_json::to_string(record).expect("records are plain data")
-    );
+    println!("{}", text::write(record));
+}
+
+/// What a call asks for, and when it began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) verb: Verb,
+    pub(super) key: &'a str,
+    pub(super) terms: &'a Terms,
+    pub(super) invoke: u64,
+}
+
+impl<'a> Ask<'a> {
+    /// A call that begins now.
+    pub(super) fn now(verb: Verb, key: &'a str, terms: &'a Terms) -> Self {
+        let invoke = clock::now();
+        Self {
+            verb,
+            key,
+            terms,
+            invoke,
+        }
+    }
 }
 
 /// A task with its access to the resource.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) process: u32,
-    pub(super) task: u32,
     pub(super) resource: Resource,
 }
 
 impl Caller {
-    pub(super) fn operation(&self, verb: Verb, key: &str, terms: &Terms, invoke: u64) -> Operation {
+    pub(super) fn operation(&self, ask: Ask<'_>) -> Operation {
+        let Ask {
+            verb,
+            key,
+            terms,
+            invoke,
+        } = ask;
         Operation {
             process: self.process,
-            task: self.task,
             verb,
             key: key.to_owned(),
             mode: terms.mode,
             owner: None,
-            count: None,
             token: None,
             lease: clock::nanos(terms.lease),
             min_hold: terms.min_hold.map(clock::nanos),
@@ -50,41 +72,32 @@ impl Caller {
         }
     }
 
-    /// Records a call that ended without a lock.
-    pub(super) fn failed(
-        &self,
-        verb: Verb,
-        key: &str,
-        terms: &Terms,
-        invoke: u64,
-        error: Option<&LockError>,
-    ) {
+    /// Records a call that ended without a lock: with an error, or because another owner had the lock.
+    pub(super) fn failed(&self, ask: Ask<'_>, error: Option<&LockError>) {
         let outcome = error.map_or(Outcome::Taken, outcome_of);
         if matches!(error, Some(LockError::Taken { .. })) {
-            self.fault(FaultKind::WaitTimedOut, invoke);
+            self.fault(FaultKind::WaitTimedOut, ask.invoke);
         }
+        let refused = error.filter(|_| outcome == Outcome::Refused);
         print(&Record::Operation(Operation {
             outcome,
-            error: error
-                .filter(|_| outcome == Outcome::Refused)
-                .map(|error| format!("{error:#}")),
-            ..self.operation(verb, key, terms, invoke)
+            error: refused.map(|error| format!("{error:#}")),
+            ..self.operation(ask)
         }));
     }
 
     /// Records a call that ended without an entry, or a body that ended.
-    pub(super) fn ended(
-        &self,
-        verb: Verb,
-        key: &str,
-        terms: &Terms,
-        invoke: u64,
-        outcome: Outcome,
-    ) {
+    pub(super) fn ended(&self, ask: Ask<'_>, outcome: Outcome) {
         print(&Record::Operation(Operation {
             outcome,
-            ..self.operation(verb, key, terms, invoke)
+            ..self.operation(ask)
         }));
+    }
+
+    /// Records a call that its caller dropped.
+    pub(super) fn cancelled(&self, ask: Ask<'_>) {
+        self.fault(FaultKind::AcquireCancelled, ask.invoke);
+        self.ended(ask, Outcome::Cancelled);
     }
 
     /// Records a fault of this process.
@@ -131,39 +144,32 @@ pub(super) struct Inside {
     owner: String,
     /// The end of the owner's name, which tells apart the readers of a client.
     reader: String,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     token: u64,
     valid_until: u64,
 }
 
 impl Inside {
-    pub(super) fn enter(
-        caller: &Caller,
-        held: &Hold,
-        verb: Verb,
-        terms: &Terms,
-        invoke: u64,
-    ) -> Self {
+    pub(super) fn enter(caller: &Caller, held: &Hold, ask: Ask<'_>) -> Self {
         let (at, valid_until) = look(held);
-        let reader = match terms.mode {
-            Mode::Shared => format!("/{}", READERS.fetch_add(1, Ordering::Relaxed)),
+        let reader = match ask.terms.mode {
+            LockMode::Shared => format!("/{}", READERS.fetch_add(1, Ordering::Relaxed)),
             _ => String::new(),
         };
         let (key, owner) = (held.key().to_owned(), name_of(held) + &reader);
         print(&Record::Operation(Operation {
             owner: Some(owner.clone()),
-            count: Some(held.depth()),
             token: Some(held.token().as_u64()),
             returned: at,
             valid_until,
             outcome: Outcome::Granted,
-            ..caller.operation(verb, &key, terms, invoke)
+            ..caller.operation(Ask { key: &key, ..ask })
         }));
         Self {
             key,
             owner,
             reader,
-            mode: terms.mode,
+            mode: ask.terms.mode,
             token: held.token().as_u64(),
             valid_until: valid_until.unwrap_or(at),
         }
@@ -185,8 +191,8 @@ impl Inside {
     /// Writes to the resource, or reads if another holder may be inside, too.
     pub(super) async fn access(&self, caller: &Caller) {
         let kind = match self.mode {
-            Mode::Exclusive => AccessKind::Write,
-            Mode::Shared | Mode::Permits { .. } => AccessKind::Read,
+            LockMode::Exclusive => AccessKind::Write,
+            _ => AccessKind::Read,
         };
         let resource = &caller.resource;
         resource
@@ -202,7 +208,7 @@ impl Inside {
             owner: self.owner.clone(),
             at: clock::now(),
         });
-        self.mode = Mode::Shared;
+        self.mode = LockMode::Shared;
         guard.downgrade()
     }
 

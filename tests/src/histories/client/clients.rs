@@ -122,7 +122,6 @@ impl Place {
                 print(&Record::Started {
                     process,
                     client: id.clone(),
-                    at: clock::now(),
                 });
                 return Self { client, id };
             }

@@ -3,15 +3,16 @@
 use std::{thread, time::Duration};
 
 use fastrand::Rng;
-use rlock_core::{Hold, LockClient, LockError};
+use rlock_core::{Hold, LockClient, LockError, LockMode};
+use rlock_model::witness::may_enter;
 
 use super::{
-    caller::{Caller, Inside, outcome_of, print},
+    caller::{Ask, Caller, Inside, outcome_of, print},
     terms::Terms,
 };
 use crate::histories::{
     clock,
-    mode::{Mode, Usage},
+    mode::Usage,
     record::{FaultKind, Operation, Outcome, Record, Verb},
 };
 
@@ -31,7 +32,7 @@ pub(super) struct Section {
 
 impl Section {
     /// `outer`: the mode of the hold that it works in.
-    pub(super) fn by_chance(rng: &mut Rng, lease: Duration, usage: Usage, outer: Mode) -> Self {
+    pub(super) fn by_chance(rng: &mut Rng, lease: Duration, usage: Usage, outer: LockMode) -> Self {
         let chance = |rng: &mut Rng, percent| rng.u8(..100) < percent;
         // Some sections need several renewals.
         let pause = if chance(rng, 6) {
@@ -95,22 +96,21 @@ impl Section {
         let key = inside.key();
         let mut guards = Vec::new();
         for terms in &self.nested {
-            let invoke = clock::now();
+            let ask = Ask::now(Verb::Enter, key, terms);
             match terms.on(client.lock(key)).acquire().await {
                 Ok(guard) => {
                     print(&Record::Operation(Operation {
                         owner: Some(inside.name_of(&guard)),
-                        count: Some(guard.depth()),
                         token: Some(guard.token().as_u64()),
                         outcome: Outcome::Granted,
-                        ..caller.operation(Verb::Enter, key, terms, invoke)
+                        ..caller.operation(ask)
                     }));
-                    guards.push((guard, terms));
+                    guards.push((guard, ask));
                 }
-                Err(LockError::Upgrade { .. }) if !terms.mode.may_enter(inside.mode) => {
-                    caller.ended(Verb::Enter, key, terms, invoke, Outcome::Upgrade);
+                Err(LockError::Upgrade { .. }) if !may_enter(terms.mode, inside.mode) => {
+                    caller.ended(ask, Outcome::Upgrade);
                 }
-                Err(error) => caller.failed(Verb::Enter, key, terms, invoke, Some(&error)),
+                Err(error) => caller.failed(ask, Some(&error)),
             }
         }
         if !guards.is_empty() {
@@ -118,16 +118,14 @@ impl Section {
         }
         // A random part of them leaves by a drop.
         let drops = self.pause.subsec_micros().is_multiple_of(2);
-        while let Some((guard, terms)) = guards.pop() {
+        while let Some((guard, ask)) = guards.pop() {
             if drops {
                 continue;
             }
-            let invoke = clock::now();
+            let ask = Ask::now(Verb::Release, key, ask.terms);
             let released = guard.release().await;
-            let outcome = released
-                .as_ref()
-                .map_or_else(outcome_of, |()| Outcome::Released);
-            caller.ended(Verb::Release, key, terms, invoke, outcome);
+            let outcome = released.as_ref();
+            caller.ended(ask, outcome.map_or_else(outcome_of, |()| Outcome::Released));
         }
     }
 }

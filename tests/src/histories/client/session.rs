@@ -4,12 +4,12 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use futures_util::FutureExt as _;
-use rlock_core::{LockClient, LockError, LockGuard, current, distributed_lock};
+use rlock_core::{LockClient, LockError, LockGuard, LockMode, current, distributed_lock};
 use tokio::sync::watch;
 
 use super::{
     Phase,
-    caller::{Caller, Inside, outcome_of, print},
+    caller::{Ask, Caller, Inside, outcome_of, print},
     clients::Clients,
     cut::Cut,
     section::Section,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::histories::{
     clock,
-    mode::{Mode, Usage},
+    mode::Usage,
     record::{FaultKind, Operation, Outcome, Record, Verb},
 };
 
@@ -39,6 +39,17 @@ struct Call {
     /// What a writer does after it downgraded its lock.
     then: Option<Section>,
     invoke: u64,
+}
+
+impl Call {
+    fn ask(&self, verb: Verb) -> Ask<'_> {
+        Ask {
+            verb,
+            key: &self.key,
+            terms: &self.terms,
+            invoke: self.invoke,
+        }
+    }
 }
 
 impl Session {
@@ -66,13 +77,13 @@ impl Session {
         let usage = self.clients.usage_of(number);
         let mode = usage.mode(rng);
         let terms = Terms::by_chance(rng, usage, mode);
-        let downgrades = usage == Usage::ReadersAndWriters && mode == Mode::Exclusive;
+        let downgrades = usage == Usage::ReadersAndWriters && mode == LockMode::Exclusive;
         Call {
             client: self.clients.at(self.place),
             key: format!("k{number}"),
             section: Section::by_chance(rng, terms.lease, usage, mode),
             then: (downgrades && rng.u8(..100) < 50)
-                .then(|| Section::by_chance(rng, terms.lease, usage, Mode::Shared)),
+                .then(|| Section::by_chance(rng, terms.lease, usage, LockMode::Shared)),
             terms,
             invoke: clock::now(),
         }
@@ -81,13 +92,12 @@ impl Session {
     /// Runs a body, which stops when its lock is lost.
     async fn run(&mut self, call: Call) {
         let caller = &self.caller;
-        let (terms, invoke) = (&call.terms, call.invoke);
-        let lock = terms.on(call.client.lock(&call.key));
+        let lock = call.terms.on(call.client.lock(&call.key));
         let mut was_inside = false;
         let body = async {
             was_inside = true;
             let held = current().expect("inside a lock");
-            let mut inside = Inside::enter(caller, &held, Verb::Run, terms, invoke);
+            let mut inside = Inside::enter(caller, &held, call.ask(Verb::Run));
             let work = call.section.work(caller, &call.client, &held, &mut inside);
             work.await;
         };
@@ -100,13 +110,13 @@ impl Session {
     async fn run_both(&mut self, call: Call) {
         let (caller, rng) = (&self.caller, &mut self.rng);
         let ((first, second), mode) = two(rng, self.keys, &self.clients);
-        let terms = [mode, Mode::Exclusive].map(|mode| call.terms.in_mode(mode));
+        let terms = [mode, LockMode::Exclusive].map(|mode| call.terms.in_mode(mode));
         let sections = [first, second].map(|number| {
             let usage = self.clients.usage_of(number);
             let outer = if number == first {
                 mode
             } else {
-                Mode::Exclusive
+                LockMode::Exclusive
             };
             Section::by_chance(rng, call.terms.lease, usage, outer)
         });
@@ -114,7 +124,6 @@ impl Session {
             terms: call.terms.in_mode(mode),
             ..call
         };
-        let invoke = call.invoke;
         let mut was_inside = false;
         let work = async {
             was_inside = true;
@@ -122,16 +131,16 @@ impl Session {
             let mut held: Vec<LockGuard> = Vec::new();
             for (number, terms) in [first, second].into_iter().zip(&terms) {
                 let key = format!("k{number}");
-                match terms.on(call.client.lock(&key)).acquire().await {
+                let ask = Ask::now(Verb::Enter, &key, terms);
+                match terms.on(call.client.lock(ask.key)).acquire().await {
                     Ok(guard) => held.push(guard),
-                    Err(error) => {
-                        return caller.failed(Verb::Enter, &key, terms, clock::now(), Some(&error));
-                    }
+                    Err(error) => return caller.failed(ask, Some(&error)),
                 }
             }
             let entered = held.iter().zip(&terms);
+            let ask = call.ask(Verb::RunBoth);
             let mut insides: Vec<Inside> = entered
-                .map(|(guard, terms)| Inside::enter(caller, guard, Verb::RunBoth, terms, invoke))
+                .map(|(guard, terms)| Inside::enter(caller, guard, Ask { terms, ..ask }))
                 .collect();
             for ((guard, inside), section) in held.iter().zip(&mut insides).zip(&sections) {
                 section.work(caller, &call.client, guard, inside).await;
@@ -143,7 +152,9 @@ impl Session {
         let (lease, wait) = (call.terms.lease, call.terms.wait());
         let body = async {
             match mode {
-                Mode::Shared => one_shared(&call.client, first, second, lease, wait, work).await,
+                LockMode::Shared => {
+                    one_shared(&call.client, first, second, lease, wait, work).await
+                }
                 _ => both(&call.client, first, second, lease, wait, work).await,
             }
         };
@@ -157,16 +168,8 @@ impl Session {
         let cut = Cut::by_chance(&mut self.rng, 20);
         match cut.short(lock.acquire()).await {
             Some(Ok(guard)) => self.hold(call, guard, Verb::Acquire).await,
-            Some(Err(error)) => {
-                self.caller.failed(
-                    Verb::Acquire,
-                    &call.key,
-                    &call.terms,
-                    call.invoke,
-                    Some(&error),
-                );
-            }
-            None => cancelled(&self.caller, &call, Verb::Acquire),
+            Some(Err(error)) => self.caller.failed(call.ask(Verb::Acquire), Some(&error)),
+            None => self.caller.cancelled(call.ask(Verb::Acquire)),
         }
     }
 
@@ -176,18 +179,15 @@ impl Session {
         let (caller, verb) = (&self.caller, Verb::TryAcquire);
         match cut.short(lock.try_acquire()).await {
             Some(Ok(Some(guard))) => self.hold(call, guard, verb).await,
-            Some(Ok(None)) => caller.failed(verb, &call.key, &call.terms, call.invoke, None),
-            Some(Err(error)) => {
-                caller.failed(verb, &call.key, &call.terms, call.invoke, Some(&error));
-            }
-            None => cancelled(caller, &call, verb),
+            Some(Ok(None)) => caller.failed(call.ask(verb), None),
+            Some(Err(error)) => caller.failed(call.ask(verb), Some(&error)),
+            None => caller.cancelled(call.ask(verb)),
         }
     }
 
     async fn hold(&mut self, call: Call, guard: LockGuard, verb: Verb) {
-        let Call { client, terms, .. } = &call;
-        let caller = &self.caller;
-        let mut inside = Inside::enter(caller, &guard, verb, terms, call.invoke);
+        let (caller, client) = (&self.caller, &call.client);
+        let mut inside = Inside::enter(caller, &guard, call.ask(verb));
         let owner = inside.owner().to_owned();
         let work = async {
             let section = &call.section;
@@ -199,10 +199,10 @@ impl Session {
         };
         let panicked = AssertUnwindSafe(guard.scope(work)).catch_unwind().await;
         drop(inside);
-        let invoke = clock::now();
+        let ask = Ask::now(Verb::Release, &call.key, &call.terms);
         if panicked.is_err() || self.rng.u8(..100) < 20 {
             drop(guard);
-            return caller.fault(FaultKind::GuardDropped, invoke);
+            return caller.fault(FaultKind::GuardDropped, ask.invoke);
         }
         let released = Cut::by_chance(&mut self.rng, 5)
             .short(guard.release())
@@ -215,17 +215,17 @@ impl Session {
         print(&Record::Operation(Operation {
             owner: Some(owner),
             outcome,
-            ..caller.operation(Verb::Release, &call.key, terms, invoke)
+            ..caller.operation(ask)
         }));
     }
 }
 
 /// Downgrades the lock of a writer.
 fn downgrade(caller: &Caller, call: &Call, guard: &LockGuard, inside: &mut Inside) {
-    let (verb, invoke) = (Verb::Downgrade, clock::now());
+    let ask = Ask::now(Verb::Downgrade, &call.key, &call.terms);
     match inside.downgrade(guard) {
-        Ok(()) => caller.ended(verb, &call.key, &call.terms, invoke, Outcome::Shared),
-        Err(error) => caller.failed(verb, &call.key, &call.terms, invoke, Some(&error)),
+        Ok(()) => caller.ended(ask, Outcome::Shared),
+        Err(error) => caller.failed(ask, Some(&error)),
     }
 }
 
@@ -246,46 +246,29 @@ async fn ending(call: impl Future<Output = Option<Result<(), LockError>>>) -> En
 
 /// Records the end of a body, or the reason why it did not run.
 fn finish(caller: &Caller, call: &Call, verb: Verb, was_inside: bool, ending: Ending) {
-    let Call {
-        key, terms, invoke, ..
-    } = call;
+    let ask = call.ask(verb);
     match ending {
-        Ending::By(Err(error)) if !was_inside => {
-            caller.failed(verb, key, terms, *invoke, Some(&error));
-        }
+        Ending::By(Err(error)) if !was_inside => caller.failed(ask, Some(&error)),
         Ending::By(outcome) => {
-            let outcome = outcome
-                .as_ref()
-                .map_or_else(outcome_of, |()| Outcome::Released);
-            caller.ended(verb, key, terms, *invoke, outcome);
+            let outcome = outcome.as_ref();
+            caller.ended(ask, outcome.map_or_else(outcome_of, |()| Outcome::Released));
         }
         Ending::Cancelled if was_inside => {
             caller.fault(FaultKind::BodyCancelled, clock::now());
-            caller.ended(verb, key, terms, *invoke, Outcome::Cancelled);
+            caller.ended(ask, Outcome::Cancelled);
         }
-        Ending::Cancelled => cancelled(caller, call, verb),
-        Ending::Panicked => caller.ended(verb, key, terms, *invoke, Outcome::Panicked),
+        Ending::Cancelled => caller.cancelled(ask),
+        Ending::Panicked => caller.ended(ask, Outcome::Panicked),
     }
 }
 
-fn cancelled(caller: &Caller, call: &Call, verb: Verb) {
-    caller.fault(FaultKind::AcquireCancelled, call.invoke);
-    caller.ended(
-        verb,
-        &call.key,
-        &call.terms,
-        call.invoke,
-        Outcome::Cancelled,
-    );
-}
-
 /// Returns two different numbers, and the mode of the first.
-fn two(rng: &mut Rng, below: u32, clients: &Clients) -> ((u32, u32), Mode) {
+fn two(rng: &mut Rng, below: u32, clients: &Clients) -> ((u32, u32), LockMode) {
     let first = rng.u32(..below);
     let both = (first, (first + rng.u32(1..below)) % below);
     match clients.usage_of(first) {
         usage @ Usage::ReadersAndWriters => (both, usage.mode(rng)),
-        _ => (both, Mode::Exclusive),
+        _ => (both, LockMode::Exclusive),
     }
 }
 

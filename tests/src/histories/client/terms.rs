@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use rlock_core::Lock;
+use rlock_core::{Lock, LockMode};
 
 use crate::histories::{
     check::{LONGEST_LEASE, LONGEST_RETAIN, LONGEST_WAIT},
-    mode::{Mode, Usage},
+    mode::{Usage, in_mode},
 };
 
 /// Random options of a lock.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     pub(super) lease: Duration,
     wait: Duration,
     watchdog: bool,
@@ -23,7 +23,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    pub(super) fn by_chance(rng: &mut Rng, usage: Usage, mode: Mode) -> Self {
+    pub(super) fn by_chance(rng: &mut Rng, usage: Usage, mode: LockMode) -> Self {
         const LEASES: [u64; 6] = [200, 300, 500, 800, 1_200, LONGEST_LEASE / 1_000_000];
         // Calls with different leases do not share a hold.
         const FEW_LEASES: [u64; 2] = [300, 1_200];
@@ -45,7 +45,7 @@ impl Terms {
                 Duration::ZERO
             },
         };
-        if matches!(mode, Mode::Permits { .. }) || !terms.watchdog {
+        if matches!(mode, LockMode::Permits { .. }) || !terms.watchdog {
             // The client refuses to retain a permit or a lock that is not renewed.
             terms.retain = Duration::ZERO;
         }
@@ -57,7 +57,7 @@ impl Terms {
     }
 
     /// Returns the options of a nested acquire.
-    pub(super) fn nested(rng: &mut Rng, usage: Usage, mode: Mode) -> Self {
+    pub(super) fn nested(rng: &mut Rng, usage: Usage, mode: LockMode) -> Self {
         Self {
             max_hold: None,
             min_hold: None,
@@ -66,7 +66,7 @@ impl Terms {
     }
 
     /// Returns these options in another mode.
-    pub(super) fn in_mode(&self, mode: Mode) -> Self {
+    pub(super) fn in_mode(&self, mode: LockMode) -> Self {
         Self {
             mode,
             ..self.clone()
@@ -89,6 +89,6 @@ impl Terms {
         if let Some(least) = self.min_hold {
             lock = lock.min_hold(least);
         }
-        self.mode.of(lock)
+        in_mode(lock, self.mode)
     }
 }
