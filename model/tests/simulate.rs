@@ -1,6 +1,10 @@
 //! Runs the simulator: the machine that ships, under faults.
 
-use std::process::{Command, Output};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
 
 /// Runs the simulator with these arguments.
 fn simulate(words: &[&str]) -> Output {
@@ -53,18 +57,16 @@ fn short_runs_of_many_fleets_break_no_rule() {
     }
 }
 
-/// These seeds find bugs that simulations found first. The numbers of their inputs are given.
+/// The entries of the corpus have found bugs, which their comments name.
 #[test]
 fn seeds_that_found_bugs_pass() {
-    // max-hold-is-forgotten-after-another-client-asked: 62,813; attempt-asks-again-without-an-end: 43,278;
-    // release-after-the-lease-is-a-loss: 2,070.
-    for seed in ["29", "72", "6"] {
-        passes(&["--seed", seed, "--inputs", "100000"]);
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus/simulations");
+    let entries = fs::read_dir(corpus).expect("the corpus is there");
+    for entry in entries {
+        let text = fs::read_to_string(entry.expect("a file").path()).expect("a text");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        passes(&lines.flat_map(str::split_whitespace).collect::<Vec<_>>());
     }
-    // a-downgrade-does-not-carry-its-fence, of the scripts and of the simulated members: 11,498.
-    passes(&[
-        "--world", "quorum", "--seed", "10000094", "--inputs", "100000",
-    ]);
 }
 
 #[test]

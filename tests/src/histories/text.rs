@@ -3,6 +3,8 @@
 //! Times are in milliseconds. A text that is not a word is in quotes, as in JSON. A line such as `with call lease=100` gives the
 //! calls below it what they do not say, and a line that begins with `#` is a comment.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 
 use super::record::Record;
@@ -26,7 +28,7 @@ pub(super) fn write(record: &Record) -> String {
             Value::String(text) if is_word(text) => text.clone(),
             value => value.to_string(),
         };
-        line.push_str(&format!(" {name}={value}"));
+        let _ = write!(line, " {name}={value}");
     }
     line
 }
@@ -108,7 +110,7 @@ mod tests {
         let lines = [
             r#"leftover what="k1 is \"taken\" at the end""#,
             "fault end=7.5 key=k0 kind=lock_deleted start=0.000001",
-            r#"killed at=3 process=12"#,
+            "killed at=3 process=12",
             r#"leftover what="12""#,
         ];
         for line in lines {

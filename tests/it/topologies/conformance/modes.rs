@@ -116,9 +116,9 @@ pub(crate) async fn permits_let_in_as_many_calls_as_there_are(place: Place) {
     // Each takes one permit, or between one and all of them.
     for takes in [1, 3] {
         let inside = Witness::new();
-        let calls = (0..24).map(|n| {
-            let lock = clients[n % 2].lock("k").permits(3).wait(LONG);
-            let lock = lock.take(1 + n as u32 % takes);
+        let calls = (0..24_u32).map(|n| {
+            let lock = clients[n as usize % 2].lock("k").permits(3).wait(LONG);
+            let lock = lock.take(1 + n % takes);
             let inside = inside.clone();
             tokio::spawn(async move {
                 let body = async {
