@@ -216,3 +216,86 @@ impl Standing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Time {
+        Time::from(Duration::from_secs(seconds))
+    }
+
+    fn grant(fence: u64) -> Grant {
+        Grant {
+            fence,
+            since: at(1),
+            ttl: LEASE,
+            wanted: false,
+        }
+    }
+
+    fn place(first: bool, watched: bool, probes: bool) -> Option<QueuePlace> {
+        Some(QueuePlace {
+            first,
+            watched,
+            probes,
+        })
+    }
+
+    /// Returns where an owner stands that was refused in the second second, after it was handed a lock in the meantime or not.
+    fn refused(handed_off: bool, queued: Option<QueuePlace>, now: Time) -> Standing {
+        let mut standing = Standing::default();
+        standing.asks(at(1));
+        if handed_off {
+            standing.handed_off(7, LEASE, false);
+        }
+        standing.refused(at(1), Some(LEASE), queued, (now, Spread(0)));
+        standing
+    }
+
+    #[test]
+    fn a_waiter_sleeps_longer_the_less_the_store_needs_it() {
+        let sleeps = |queued| {
+            refused(false, queued, at(2))
+                .ask_at()
+                .map(|ask_at| ask_at.since(at(2)))
+        };
+        assert_eq!(sleeps(place(true, true, false)), Some(LONGEST_SLEEP));
+        assert_eq!(sleeps(place(false, false, false)), Some(LONGEST_SLEEP));
+        assert_eq!(
+            sleeps(place(true, false, false)),
+            Some(LONGEST_UNWATCHED_SLEEP)
+        );
+        assert_eq!(sleeps(place(true, false, true)), Some(BETWEEN_PROBES));
+    }
+
+    #[test]
+    fn a_hand_off_that_overtakes_a_refusal_counts_while_it_lasts_and_only_for_a_waiter() {
+        let waits = place(false, false, false);
+        assert!(refused(true, waits, at(2)).grant().is_some());
+        for (queued, now) in [(waits, at(40)), (None, at(2))] {
+            let standing = refused(true, queued, now);
+            assert_eq!((standing.grant(), standing.ask_at()), (None, Some(now)));
+        }
+    }
+
+    #[test]
+    fn a_later_refusal_ends_a_grant_up_to_its_fence_and_keeps_the_place() {
+        for (fence, ends) in [(6, false), (7, true), (8, true)] {
+            let mut standing = Standing::default();
+            standing.granted(grant(7));
+            standing.note_fence(fence);
+            assert_eq!(standing.grant().is_none(), ends, "{fence}");
+            assert!(standing.is_known() && !standing.is_new(fence) && standing.is_new(fence + 1));
+        }
+        let mut standing = Standing::default();
+        standing.granted(grant(7));
+        standing.not_granted(at(3));
+        assert_eq!((standing.grant(), standing.ask_at()), (None, Some(at(3))));
+        let mut standing = refused(false, None, at(2));
+        standing.not_granted(at(3));
+        assert!(standing.is_unanswered() && !standing.is_known());
+    }
+}

@@ -109,6 +109,21 @@ mod tests {
     }
 
     #[test]
+    fn one_try_is_under_way_until_its_own_reply() {
+        let at = |ms| Time::from(Duration::from_millis(ms));
+        let mut tries = Tries::from(at(5));
+        assert!(!tries.is_under_way() && !tries.have_failed());
+        assert_eq!(tries.due(), at(5));
+        tries.follow_at(at(7));
+        assert_eq!(tries.due(), at(7));
+        tries.sent(3, at(8), at(9));
+        assert_eq!((tries.due(), tries.answered(2)), (at(9), None));
+        assert!(tries.is_under_way());
+        assert_eq!(tries.answered(3), Some(at(8)));
+        assert!(!tries.is_under_way());
+    }
+
+    #[test]
     fn a_try_that_waits_is_not_put_off_again() {
         let (start, pause) = (Time::from_nanos(0), Duration::from_millis(20));
         let mut tries = Tries::from(start);

@@ -353,3 +353,22 @@ fn a_call_inside_an_ended_hold_does_not_enter_the_next_hold_of_its_owner() {
     assert_eq!(next.entry.owner, outer.entry.owner);
     assert_eq!(client.nest(&outer, LEASE).1, Step::Wait);
 }
+
+#[test]
+fn each_lock_of_a_call_is_asked_for_in_its_own_mode() {
+    let mut client = Client::new();
+    let modes = [
+        LockMode::Shared,
+        LockMode::Permits { take: 1, of: 3 },
+        LockMode::Exclusive,
+    ];
+    let keys =
+        [("j", modes[0]), ("k", modes[1]), ("l", modes[2])].map(|(name, mode)| wanted(name, mode));
+    let (_, step) = client.begin(
+        keys.into_iter().collect(),
+        crate::few::Few::new(),
+        terms(LEASE),
+    );
+    let asked = asked(step);
+    assert!(asked.claims.iter().map(|claim| claim.mode).eq(modes));
+}

@@ -237,3 +237,26 @@ fn the_count_of_a_lost_hold_is_not_sent() {
     client.tick(100);
     assert!(client.sent().is_empty());
 }
+
+#[test]
+fn a_renewal_carries_the_count_to_members_of_a_quorum_that_lack_the_lock() {
+    for (needs_majority, counts_entries, mode, count) in [
+        (true, true, LockMode::Exclusive, 2),
+        (true, false, LockMode::Exclusive, 1),
+        (false, true, LockMode::Exclusive, 1),
+        (true, true, LockMode::Shared, 1),
+    ] {
+        let mut client = Client::with(|settings| {
+            (settings.needs_majority, settings.counts_entries) = (needs_majority, counts_entries);
+        });
+        let terms = with(|terms| (terms.mode, terms.lease) = (mode, ms(LEASE)));
+        let entered = client.hold(terms);
+        only(client.nest_as(&entered, terms).1);
+        client.tick(1_000);
+        assert_eq!(
+            client.renewal().count,
+            count,
+            "{needs_majority} {counts_entries} {mode:?}"
+        );
+    }
+}

@@ -38,6 +38,10 @@ fn a_repeated_release_that_finds_nothing_has_succeeded() {
     client.tick(20);
     let again = client.sent_one();
     assert!(repeats(&again) && again.is_in_doubt());
+    client.on(Input::Reply(again, UNANSWERED));
+    assert_eq!(client.poll(call), Step::Wait, "it may not be released yet");
+    client.tick(60);
+    let again = client.sent_one();
     client.on(Input::Reply(again, NOT_HELD));
     assert!(client.is_woken(call));
     assert_eq!(client.poll(call), Step::Left(Ok(())));

@@ -340,3 +340,16 @@ fn an_attempt_takes_the_turn_of_a_waiter_that_does_not_ask_again_in_time() {
         only(client.grant(request, FENCE));
     }
 }
+
+#[test]
+fn an_entry_that_a_poll_has_picked_up_is_renewed_after_the_others_have_left() {
+    let mut client = Client::new();
+    let shared = || with(|terms| (terms.mode, terms.lease) = (LockMode::Shared, ms(LEASE)));
+    let (_, step) = client.acquire("k", shared());
+    let (second, _) = client.acquire("k", shared());
+    let entered = only(client.grant(asked(step), FENCE));
+    only(client.poll(second));
+    client.leave(&entered);
+    client.tick(1_000);
+    assert_eq!(client.renewals().len(), 1);
+}
