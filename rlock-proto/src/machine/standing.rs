@@ -236,12 +236,12 @@ mod tests {
         }
     }
 
-    fn place(first: bool, watched: bool, probes: bool) -> Option<QueuePlace> {
-        Some(QueuePlace {
+    fn place(first: bool, watched: bool, probes: bool) -> QueuePlace {
+        QueuePlace {
             first,
             watched,
             probes,
-        })
+        }
     }
 
     /// Returns where an owner stands that was refused in the second second, after it was handed a lock in the meantime or not.
@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn a_waiter_sleeps_longer_the_less_the_store_needs_it() {
-        let sleeps = |queued| {
-            refused(false, queued, at(2))
+        let sleeps = |place| {
+            refused(false, Some(place), at(2))
                 .ask_at()
                 .map(|ask_at| ask_at.since(at(2)))
         };
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_hand_off_that_overtakes_a_refusal_counts_while_it_lasts_and_only_for_a_waiter() {
-        let waits = place(false, false, false);
+        let waits = Some(place(false, false, false));
         assert!(refused(true, waits, at(2)).grant().is_some());
         for (queued, now) in [(waits, at(40)), (None, at(2))] {
             let standing = refused(true, queued, now);
