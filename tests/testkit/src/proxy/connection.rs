@@ -1,6 +1,9 @@
 //! One client's connection through the proxy: a pump for each direction.
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -9,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::control::{Control, Flow, Lane, Weather};
-use super::dialogue::{Dialogue, Meaning, Scan};
+use super::dialogue::{Meaning, Scan, begun};
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +133,9 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
 
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let dialogue = Mutex::new(Dialogue::default());
+    let dialogue = Mutex::new(begun(&[]));
     let dialogue = || dialogue.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_begun = AtomicBool::new(false);
     let request_is_lost = |message: &[u8]| {
         let request = dialogue().sent(message);
         control.request_is_lost(&request)
@@ -144,7 +148,12 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
     let towards_server = async {
         let (deliver, deliveries) = mpsc::unbounded_channel();
         let writing = write_deliveries(deliveries, to_server, &control, requests.direction);
-        let scan = |bytes: &[u8]| dialogue().scan_request(bytes);
+        let scan = |bytes: &[u8]| {
+            if !is_begun.fetch_or(!bytes.is_empty(), Ordering::Relaxed) {
+                *dialogue() = begun(bytes);
+            }
+            dialogue().scan_request(bytes)
+        };
         let pass = |bytes| (bytes, false);
         let reading = pump(requests, from_client, deliver, scan, request_is_lost, pass);
         tokio::join!(reading, writing).0

@@ -1,6 +1,6 @@
-//! What a client and its server say on one connection, in the protocol that the client's first bytes show.
+//! What a client and its server say on one connection, in the protocol that the client's first byte shows.
 
-use super::{Request, pending::Pending, postgres::Session, resp};
+use super::{Request, pending::Pending, postgres::Session};
 
 /// The beginning of a stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,56 +22,26 @@ pub(super) enum Meaning {
     Other,
 }
 
-/// The protocol, and the requests without a reply.
-#[derive(Debug)]
-pub(super) enum Dialogue {
-    Redis(Pending),
-    Postgres(Session),
-}
-
-impl Default for Dialogue {
-    fn default() -> Self {
-        Self::Redis(Pending::default())
-    }
-}
-
-impl Dialogue {
+pub(super) trait Dialogue: Send {
     /// Finds the end of the first message from the client.
-    pub(super) fn scan_request(&mut self, bytes: &[u8]) -> Scan {
-        // Only the first message of Postgres has no kind, and begins with its length.
-        if matches!(self, Self::Redis(_)) && bytes.first() == Some(&0) {
-            *self = Self::Postgres(Session::default());
-        }
-        match self {
-            Self::Redis(_) => resp::scan_request(bytes),
-            Self::Postgres(session) => session.scan_request(bytes),
-        }
-    }
+    fn scan_request(&mut self, bytes: &[u8]) -> Scan;
 
     /// Finds the end of the first message from the server.
-    pub(super) fn scan_reply(&self, bytes: &[u8]) -> Scan {
-        match self {
-            Self::Redis(_) => resp::scan_reply(bytes),
-            Self::Postgres(session) => session.scan_reply(bytes),
-        }
-    }
+    fn scan_reply(&self, bytes: &[u8]) -> Scan;
 
     /// Reads a message from the client.
-    pub(super) fn sent(&mut self, message: &[u8]) -> Request {
-        match self {
-            Self::Redis(pending) => {
-                let words = resp::words(message);
-                pending.sent(Request { words })
-            }
-            Self::Postgres(session) => session.sent(message),
-        }
-    }
+    fn sent(&mut self, message: &[u8]) -> Request;
 
     /// Reads a message from the server.
-    pub(super) fn received(&mut self, message: &[u8]) -> Meaning {
-        match self {
-            Self::Redis(pending) => pending.received(message),
-            Self::Postgres(session) => session.received(message),
-        }
+    fn received(&mut self, message: &[u8]) -> Meaning;
+}
+
+/// Returns the dialogue that a client begins with these bytes.
+pub(super) fn begun(bytes: &[u8]) -> Box<dyn Dialogue> {
+    // Only the first message of Postgres has no kind, and begins with its length.
+    if bytes.first() == Some(&0) {
+        Box::new(Session::default())
+    } else {
+        Box::new(Pending::default())
     }
 }

@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::{Request, dialogue::Meaning, resp};
+use super::{
+    Request,
+    dialogue::{Dialogue, Meaning, Scan},
+    resp,
+};
 
 /// The requests of one connection without a reply, in order.
 #[derive(Debug, Default)]
@@ -20,8 +24,18 @@ struct Waiting {
     confirmations: usize,
 }
 
-impl Pending {
-    pub(super) fn sent(&mut self, request: Request) -> Request {
+impl Dialogue for Pending {
+    fn scan_request(&mut self, bytes: &[u8]) -> Scan {
+        resp::scan_request(bytes)
+    }
+
+    fn scan_reply(&self, bytes: &[u8]) -> Scan {
+        resp::scan_reply(bytes)
+    }
+
+    fn sent(&mut self, message: &[u8]) -> Request {
+        let words = resp::words(message);
+        let request = Request { words };
         let mut confirmations = 0;
         if request.is("HELLO") {
             self.resp3 |= request.words.get(1).is_some_and(|version| version == b"3");
@@ -36,8 +50,7 @@ impl Pending {
         request
     }
 
-    /// Processes the next message from the server.
-    pub(super) fn received(&mut self, message: &[u8]) -> Meaning {
+    fn received(&mut self, message: &[u8]) -> Meaning {
         let push = message.first() == Some(&b'>');
         let head = resp::head(message).unwrap_or_default();
         let Some(front) = self.waiting.front_mut() else {
@@ -73,9 +86,7 @@ mod tests {
     use super::*;
 
     fn sent(pending: &mut Pending, line: &str) {
-        pending.sent(Request {
-            words: resp::words(line.as_bytes()),
-        });
+        pending.sent(line.as_bytes());
     }
 
     fn answered(pending: &mut Pending, message: &str) -> Option<String> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     Request,
-    dialogue::{Meaning, Scan},
+    dialogue::{Dialogue, Meaning, Scan},
 };
 
 /// The code in a first message by which a client asks for TLS.
@@ -22,9 +22,8 @@ pub(super) struct Session {
     waiting: VecDeque<Request>,
 }
 
-impl Session {
-    /// Finds the end of the messages that the server answers together.
-    pub(super) fn scan_request(&mut self, bytes: &[u8]) -> Scan {
+impl Dialogue for Session {
+    fn scan_request(&mut self, bytes: &[u8]) -> Scan {
         self.is_encrypted |= !self.has_begun && bytes.get(4..8) == Some(&TLS);
         if self.is_encrypted {
             return Scan::Foreign;
@@ -38,8 +37,7 @@ impl Session {
         }
     }
 
-    /// Finds the end of a reply, or of a message that is not a part of one.
-    pub(super) fn scan_reply(&self, bytes: &[u8]) -> Scan {
+    fn scan_reply(&self, bytes: &[u8]) -> Scan {
         if self.is_encrypted {
             return Scan::Foreign;
         }
@@ -51,8 +49,8 @@ impl Session {
         })
     }
 
-    /// Reads a request. Its words are its texts between numbers, of which a text of more than 31 bytes has one in front.
-    pub(super) fn sent(&mut self, group: &[u8]) -> Request {
+    fn sent(&mut self, group: &[u8]) -> Request {
+        // Its texts between numbers, of which a text of more than 31 bytes keeps one in front.
         let texts = group.split(|byte| !(b' '..0x7f).contains(byte));
         let words = texts.filter(|text| !text.is_empty());
         let words = words.map(<[u8]>::to_vec).collect();
@@ -65,8 +63,7 @@ impl Session {
         request
     }
 
-    /// Reads a message from the server.
-    pub(super) fn received(&mut self, message: &[u8]) -> Meaning {
+    fn received(&mut self, message: &[u8]) -> Meaning {
         let is_reply = (message.split_last()).is_some_and(|(_, rest)| rest.ends_with(&READY));
         let answered = is_reply.then(|| self.waiting.pop_front()).flatten();
         answered.map_or(Meaning::Other, Meaning::Answer)
