@@ -64,23 +64,84 @@ impl PostgresServer {
     }
 
     fn with(prepare: impl FnOnce(&Path), settings: &'static [&'static str]) -> Self {
+        let initialize = |directory: &Path| {
+            prepare(directory);
+            let mut initdb = command("initdb", directory);
+            initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8"]);
+            initdb.args(["--locale=C", "--no-sync", "--pgdata=data"]);
+            let made = initdb.stdout(Stdio::null()).status();
+            assert!(made.is_ok_and(|status| status.success()), "{initdb:?}");
+            // A client asks for more where a lock depends on it. A test may change it by `ALTER SYSTEM`.
+            let settings_file = directory.join("data/postgresql.conf");
+            let settings_file = File::options().append(true).open(settings_file);
+            let written =
+                settings_file.and_then(|mut file| file.write_all(b"\nsynchronous_commit = off\n"));
+            written.expect("it is ours");
+        };
+        Self::launched(initialize, settings)
+    }
+
+    /// Starts a standby, which from then on confirms each commit of this server.
+    #[must_use = "it ends when it is dropped"]
+    pub async fn start_standby(&self) -> Self {
+        let url = self.url();
+        let copy = |directory: &Path| {
+            let mut copy = command("pg_basebackup", directory);
+            copy.args(["--dbname", &url, "--pgdata=data", "--write-recovery-conf"]);
+            copy.args(["--checkpoint=fast", "--no-sync"]);
+            let copied = copy.status();
+            assert!(copied.is_ok_and(|status| status.success()), "{copy:?}");
+        };
+        let standby = Self::launched(copy, &[]);
+        self.set("synchronous_standby_names", "'*'").await;
+        let session = self.session().await;
+        let confirms = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
+        let deadline = Instant::now() + PATIENCE;
+        while session
+            .query(confirms, &[])
+            .await
+            .is_ok_and(|rows| rows.is_empty())
+        {
+            assert!(Instant::now() < deadline, "the standby does not confirm");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        standby
+    }
+
+    /// Makes a standby the primary.
+    pub async fn promote(&self) {
+        self.execute("SELECT pg_promote()").await;
+    }
+
+    /// Changes a setting of the server by `ALTER SYSTEM`, and returns once new sessions have it.
+    pub async fn set(&self, name: &str, value: &str) {
+        self.execute(&format!("ALTER SYSTEM SET {name} = {value}"))
+            .await;
+        let before = "SELECT pg_conf_load_time()::text";
+        let session = self.session().await;
+        let row = session.query_one(before, &[]).await.expect("a time");
+        let before: String = row.get(0);
+        self.execute("SELECT pg_reload_conf()").await;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let later = "SELECT pg_conf_load_time()::text";
+            let row = self.session().await.query_one(later, &[]).await;
+            if row.expect("a time").get::<_, String>(0) != before {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} is not set");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Starts a server on the data that `fill` puts into its directory.
+    fn launched(fill: impl FnOnce(&Path), settings: &'static [&'static str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = env::temp_dir().join(format!("rlock-postgres-{}-{number}", process::id()));
         fs::create_dir(&directory).expect("the directory for temporary files is writable");
         give(&directory);
-        prepare(&directory);
-        let mut initdb = command("initdb", &directory);
-        initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8"]);
-        initdb.args(["--locale=C", "--no-sync", "--pgdata=data"]);
-        let made = initdb.stdout(Stdio::null()).status();
-        assert!(made.is_ok_and(|status| status.success()), "{initdb:?}");
-        // A client asks for more where a lock depends on it. A test may change it by `ALTER SYSTEM`.
-        let settings_file = directory.join("data/postgresql.conf");
-        let settings_file = File::options().append(true).open(settings_file);
-        let written =
-            settings_file.and_then(|mut file| file.write_all(b"\nsynchronous_commit = off\n"));
-        written.expect("it is ours");
+        fill(&directory);
         loop {
             let mut server = Self {
                 port: port::number(&port::listen()),
@@ -119,7 +180,7 @@ impl PostgresServer {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (exited, text) = (child.exited(), fs::read_to_string(&log).unwrap_or_default());
-            if exited.is_none() && text.contains("ready to accept connections") {
+            if exited.is_none() && text.contains("ready to accept") {
                 *self.child() = Some(child);
                 return true;
             }
@@ -139,7 +200,7 @@ impl PostgresServer {
     /// The URL of its database.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+        format!("postgres://postgres@{}/postgres", self.address())
     }
 
     /// Opens a proxy in front of it, for as long as it runs.
@@ -217,13 +278,31 @@ impl PostgresServer {
         signal(process, Signal::CONT);
     }
 
+    /// Host and port.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Stops the server, which writes its data to the disk.
+    pub fn stop(&self) {
+        let mut child = self.child().take().expect("it runs");
+        let id = i32::try_from(child.pid()).ok().and_then(Pid::from_raw);
+        kill_process(id.expect("a process id"), Signal::INT).expect("it runs");
+        let deadline = Instant::now() + PATIENCE;
+        while child.exited().is_none() {
+            assert!(Instant::now() < deadline, "it does not stop");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Kills the server's first process, as a crash does, and the others with it. Its data are those on the disk.
     pub fn kill(&self) {
         let child = self.child().take();
         child.expect("it runs").kill();
     }
 
-    /// Starts a killed server again, with the data on the disk.
+    /// Starts a killed or stopped server again, with the data on the disk.
     pub fn restart(&self) {
         let deadline = Instant::now() + PATIENCE;
         // The processes of its sessions end a moment later, and then free the memory that they share.
