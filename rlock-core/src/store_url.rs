@@ -21,7 +21,7 @@ use crate::{
 /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
 /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong. The client learns the other nodes from them |
 /// | `rediss-cluster://…` | the same over TLS |
-/// | `postgres://[user[:password]@]host[:port]/database[?schema=…]` | a Postgres database, version 13 or later (feature `postgres`), over TLS with `?sslmode=require`. The schema is `rlock` unless the URL names another, and the first client creates it |
+/// | `postgres://[user[:password]@]host[:port],…/database[?schema=…&durability=…]` | a Postgres database, version 13 or later (feature `postgres`), over TLS with `?sslmode=require`. If the URL names several hosts, the client uses the first one that is not a standby. The schema is `rlock` unless the URL names another, and the first client creates it. With `durability=memory` no lock waits for the disk, and a crash of the server loses all |
 /// | `memory:` | a new embedded store |
 /// | `memory:name` | the embedded store of that name, shared by this process's clients |
 ///
@@ -144,6 +144,40 @@ impl StoreUrl {
     #[must_use]
     pub fn quorum(urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self(Named::Quorum(urls.into_iter().map(Into::into).collect()))
+    }
+
+    /// Returns the SQL that creates what clients of this Postgres URL need, in its schema and with its durability: for a
+    /// migration, if the roles of services may not create it.
+    ///
+    /// It is one statement, which psql and tools for migrations execute. A repetition changes nothing, unless somebody has changed
+    /// a function, which then is as it was. The statement fails if the schema has tables that this version of the
+    /// library cannot use. It is followed by what a role has to be granted: as statements if a `role` is given, and
+    /// otherwise as comments. The command `rlock postgres schema` prints the same.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for an invalid URL, and for one of another store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::StoreUrl;
+    ///
+    /// let store = StoreUrl::from("postgres://app@db.internal/app?schema=locks");
+    /// let sql = store.postgres_schema(Some("app"))?;
+    /// assert!(sql.contains(r#"GRANT USAGE ON SCHEMA "locks" TO "app";"#));
+    /// # Ok::<(), rlock_core::LockError>(())
+    /// ```
+    #[cfg(feature = "postgres")]
+    pub fn postgres_schema(&self, role: Option<&str>) -> Result<String, LockError> {
+        match self.endpoint()? {
+            Endpoint::Postgres(database) => Ok(database.migration(role)),
+            _ => Err(LockError::invalid_option(
+                "url",
+                format!("`{self}`"),
+                "only a Postgres database has a schema; give a URL that begins with `postgres://`",
+            )),
+        }
     }
 
     pub(crate) fn endpoint(&self) -> Result<Endpoint, LockError> {

@@ -7,6 +7,8 @@ mod connection;
 mod database;
 mod findings;
 mod info;
+#[cfg(feature = "postgres")]
+mod schema;
 
 use std::{collections::HashMap, iter};
 

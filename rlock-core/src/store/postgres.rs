@@ -9,6 +9,7 @@ mod dial;
 mod directory;
 mod errors;
 mod link;
+mod migration;
 mod replies;
 mod requests;
 mod schema;
@@ -33,8 +34,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 
 pub(crate) use self::address::PostgresEndpoint;
+pub(in crate::store) use self::{dial::LookingSession, schema::Schema};
 use self::{
-    errors::{classify, ends_session, lacks_schema},
+    errors::{classify, needs_session},
     link::Link,
     replies::{only, read_acquired, read_difference, read_entry, read_renewed},
     requests::{Parameter, Request, call},
@@ -69,7 +71,7 @@ impl PostgresStore {
         );
         Arc::new(Self {
             keyspace: Keyspace::new(options.prefix.clone()),
-            schema: endpoint.schema.clone(),
+            schema: endpoint.schema.name.clone(),
             changes: Link::new(endpoint, options.clone(), None),
             background,
         })
@@ -142,7 +144,7 @@ impl PostgresStore {
         match reply {
             Ok(rows) => Ok((rows, sent_at)),
             Err(error) => {
-                let has_ended = ends_session(&error) || lacks_schema(&error);
+                let has_ended = needs_session(&error);
                 if has_ended {
                     link.give_up(session.epoch);
                 }

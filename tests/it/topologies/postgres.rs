@@ -1,13 +1,14 @@
-//! What is special about locks in Postgres: crashes, ended sessions, rows that others keep, roles, schemas and garbage.
+//! What is special about locks in Postgres: ended sessions, rows that others keep, lists and garbage.
+
+mod durability;
+mod schema;
+mod writable;
 
 use std::{future::poll_fn, net::TcpListener, task::Poll, time::Duration};
 
 use futures_util::{StreamExt as _, future::join_all};
-use rlock_core::{
-    LockClient, LockError,
-    diagnose::{self, Severity},
-};
-use rlock_testkit::{Authority, PostgresServer, assert_taken, eventually};
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{Authority, PostgresServer, eventually};
 use tokio_postgres::Client;
 
 use super::assert_soon_extended;
@@ -20,64 +21,20 @@ const LEASE: Duration = Duration::from_secs(30);
 const END_ALL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
 
 async fn connect(server: &PostgresServer) -> LockClient {
+    connect_to(&server.url()).await
+}
+
+async fn connect_to(url: &str) -> LockClient {
     let builder = LockClient::builder()
         .default_lease(LEASE)
         .default_wait(LONG);
-    let client = builder.connect_timeout(LONG).connect(server.url()).await;
+    let client = builder.connect_timeout(LONG).connect(url).await;
     client.expect("the server runs")
 }
 
 async fn number(session: &Client, query: &str) -> i64 {
     let row = session.query_one(query, &[]).await;
     row.expect("a row").get(0)
-}
-
-/// The server's own setting would lose the grant, whose transaction it does not write to the disk at once.
-#[tokio::test]
-async fn a_granted_lock_survives_a_crash_of_its_server() {
-    let server = PostgresServer::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let released = one.lock("released").acquire().await.expect("free");
-    let earlier = released.token();
-    let guard = one.lock("order:42").acquire().await.expect("free");
-    server.kill();
-    server.restart();
-    assert_taken(&other, "order:42").await;
-    assert_soon_extended(&guard).await;
-    // A release that the crash undoes may be repeated.
-    released.release().await.expect("it is held");
-    guard.release().await.expect("it is held");
-    let next = other.lock("released").acquire().await.expect("free");
-    assert!(next.token() > earlier);
-    let next = other.lock("order:42").acquire().await;
-    drop(next.expect("free"));
-}
-
-/// The session of the client keeps the setting that it began with.
-#[tokio::test]
-async fn a_grant_survives_a_crash_although_the_setting_of_the_server_was_lowered() {
-    let server = PostgresServer::start();
-    let set = async |value: &str| {
-        let statement = format!("ALTER SYSTEM SET synchronous_commit = {value}");
-        let session = server.session().await;
-        session.batch_execute(&statement).await.expect("it may");
-        server.execute("SELECT pg_reload_conf()").await;
-        let shows = format!(
-            "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_commit' AND setting = '{value}'"
-        );
-        eventually(LONG, "it is set", async || {
-            number(&session, &shows).await == 1
-        })
-        .await;
-    };
-    set("on").await;
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    set("off").await;
-    let guard = one.lock("k").acquire().await.expect("free");
-    server.kill();
-    server.restart();
-    assert_taken(&other, "k").await;
-    assert_soon_extended(&guard).await;
 }
 
 #[tokio::test]
@@ -216,86 +173,6 @@ async fn the_rows_of_keys_that_are_not_used_any_more_go_with_new_keys() {
 }
 
 #[tokio::test]
-async fn a_role_needs_the_tables_only_once_another_has_created_them() {
-    let server = PostgresServer::start();
-    server
-        .execute("CREATE ROLE app LOGIN; CREATE ROLE reader LOGIN")
-        .await;
-    let url = server.url().replace("postgres@", "app@");
-    let refused = LockClient::connect(&url).await;
-    let error = refused.expect_err("it may not create the schema");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    assert!(
-        format!("{error:#}").contains("may not create them"),
-        "{error}"
-    );
-    drop(connect(&server).await);
-    server
-        .execute(
-            "GRANT USAGE ON SCHEMA rlock TO app;
-             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rlock TO app;
-             ALTER ROLE reader SET default_transaction_read_only = on",
-        )
-        .await;
-    let client = LockClient::connect(&url).await.expect("it may");
-    let guard = client.lock("k").acquire().await.expect("free");
-    guard.release().await.expect("held");
-    let url = server.url().replace("postgres@", "reader@");
-    let error = LockClient::connect(&url).await.expect_err("it only reads");
-    assert!(
-        format!("{error:#}").contains("does not allow writes"),
-        "{error}"
-    );
-}
-
-#[tokio::test]
-async fn a_schema_of_another_version_is_refused_and_another_schema_is_apart() {
-    let server = PostgresServer::start();
-    let client = connect(&server).await;
-    let _guard = client.lock("k").acquire().await.expect("free");
-    let apart = format!("{}?schema=apart", server.url());
-    let other = LockClient::connect(&apart).await.expect("it runs");
-    let _other = other
-        .lock("k")
-        .try_acquire()
-        .await
-        .expect("a reply")
-        .expect("another lock");
-    server
-        .execute("COMMENT ON TABLE rlock.lock IS 'tables of rlock, version 0'")
-        .await;
-    let error = LockClient::connect(server.url())
-        .await
-        .expect_err("another version");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    assert!(format!("{error:#}").contains("version 0"), "{error}");
-    assert!(format!("{error:#}").contains("?schema="), "{error}");
-}
-
-/// As in an upgrade of the service, instance by instance.
-#[tokio::test]
-async fn clients_of_two_versions_share_the_locks_while_a_service_is_upgraded() {
-    let server = PostgresServer::start();
-    let old = connect(&server).await;
-    let guard = old.lock("k").acquire().await.expect("free");
-    // The functions of the old version have other names.
-    let rename = "DO $$ DECLARE f record; BEGIN
-        FOR f IN SELECT oid::regprocedure AS it, proname FROM pg_proc WHERE pronamespace = 'rlock'::regnamespace LOOP
-          EXECUTE format('ALTER FUNCTION %s RENAME TO %I', f.it, f.proname || '_old');
-        END LOOP; END $$";
-    server.execute(rename).await;
-    let new = connect(&server).await;
-    let acquires = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'acquire%'";
-    assert_eq!(number(&server.session().await, acquires).await, 2);
-    assert_taken(&new, "k").await;
-    assert_soon_extended(&guard).await;
-    let waiter = tokio::spawn(new.lock("k").wait(LONG).acquire());
-    super::conformance::assert_soon_queued(true, &old, "k", 1).await;
-    guard.release().await.expect("it is held");
-    drop(waiter.await.expect("no panic").expect("handed off"));
-}
-
-#[tokio::test]
 async fn sessions_are_encrypted_if_the_url_requires_it_and_certificates_are_verified() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = PostgresServer::start_with_tls(&authority);
@@ -355,27 +232,6 @@ async fn a_list_that_is_not_polled_any_more_holds_up_nothing_of_its_client() {
     assert_eq!(number(&session, sessions).await, before, "they are silent");
 }
 
-#[tokio::test]
-async fn an_examination_names_what_a_database_lacks_for_locks() {
-    let server = PostgresServer::start();
-    let findings = diagnose::store(server.url(), &LockClient::builder()).await;
-    let findings = findings.expect("it runs");
-    let of = |check: &str| {
-        let mut found = findings.iter().filter(|finding| finding.check == check);
-        found
-            .next()
-            .unwrap_or_else(|| panic!("no {check} in {findings:?}"))
-    };
-    for good in ["version", "clock", "connections", "grant"] {
-        assert_eq!(of(good).severity, Severity::Good, "{}", of(good));
-    }
-    assert_eq!(of("persistence").severity, Severity::Advice);
-    server.kill();
-    let error = diagnose::store(server.url(), &LockClient::builder()).await;
-    let error = error.expect_err("it is down");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-}
-
 /// Another session may delete a row by hand.
 #[tokio::test]
 async fn a_deleted_row_is_a_loss_that_a_renewal_finds() {
@@ -420,36 +276,4 @@ async fn a_row_that_another_transaction_keeps_costs_a_client_no_other_lock() {
     for guard in &guards {
         assert_soon_extended(guard).await;
     }
-}
-
-#[tokio::test]
-async fn a_schema_that_was_dropped_under_its_clients_is_created_again() {
-    let server = PostgresServer::start();
-    let client = connect(&server).await;
-    drop(client.lock("k").acquire().await.expect("free"));
-    server.execute("DROP SCHEMA rlock CASCADE").await;
-    let guard = client.lock("k").acquire().await.expect("free");
-    guard.release().await.expect("held");
-}
-
-#[tokio::test]
-async fn a_client_waits_while_another_one_creates_the_schema() {
-    let server = PostgresServer::start();
-    let session = server.session().await;
-    let creates = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('rlock rlock', 0))";
-    session.batch_execute(creates).await.expect("it may");
-    let short = Duration::from_millis(40);
-    let builder = LockClient::builder().response_timeout(short);
-    let url = server.url();
-    let connects =
-        tokio::spawn(async move { builder.connect_timeout(LONG).connect(&url).await.map(drop) });
-    eventually(LONG, "it waits", async || {
-        number(&session, "SELECT count(*) FROM pg_locks WHERE NOT granted").await == 1
-            || connects.is_finished()
-    })
-    .await;
-    // Longer than a request waits for a row.
-    tokio::time::sleep(short).await;
-    session.batch_execute("COMMIT").await.expect("it may");
-    connects.await.expect("no panic").expect("it is created");
 }

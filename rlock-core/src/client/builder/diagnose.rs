@@ -83,8 +83,8 @@ impl LockClientBuilder {
             }
             #[cfg(feature = "postgres")]
             Endpoint::Postgres(database) => {
-                let mut reports = vec![examine::database(&database, &options).await];
-                if !reports[0].is_reachable {
+                let mut reports = examine::database(&database, &options).await;
+                if !reports.iter().any(|report| report.is_reachable) {
                     return Err(failures(&reports));
                 }
                 self.acquire_one(Endpoint::Postgres(database), &mut reports)

@@ -58,8 +58,17 @@ impl UrlKind {
             Self::Postgres => (
                 "//[user[:password]@]host[:port]/database[?schema=…]",
                 &[
-                    "schema", "user", "password", "dbname", "host", "hostaddr", "port", "options",
+                    "schema",
+                    "durability",
+                    "user",
+                    "password",
+                    "dbname",
+                    "host",
+                    "hostaddr",
+                    "port",
+                    "options",
                     "sslmode",
+                    "target_session_attrs",
                 ],
             ),
         }

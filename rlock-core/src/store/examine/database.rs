@@ -1,10 +1,16 @@
-//! Checks one Postgres server: its version, whether it keeps what it has granted, its clock, and its free connections.
+//! Checks the Postgres servers of a URL: which one grants locks, its version, whether it keeps what it has granted, its clock, its
+//! free connections, and the schema.
 
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::future::join_all;
 use tokio::time::timeout;
+use tokio_postgres::Row;
 
-use super::findings::{Finding, ServerReport};
+use super::{
+    findings::{Finding, ServerReport},
+    schema,
+};
 use crate::store::{StoreError, options::StoreOptions, postgres::PostgresEndpoint};
 
 /// The oldest version that can run the functions.
@@ -14,64 +20,115 @@ const FAR: Duration = Duration::from_secs(1);
 /// Fewer free connections than this are advised against.
 const FEW: i32 = 10;
 
-const FACTS: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
-  current_setting('fsync') = 'on', current_setting('synchronous_standby_names'),
-  current_setting('max_connections')::int, (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::int,
-  (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+const FACTS: &str = "SELECT current_setting('server_version_num')::int AS number, current_setting('server_version') AS version,
+  pg_is_in_recovery() AS is_standby, current_setting('transaction_read_only') = 'on' AS is_read_only,
+  current_setting('fsync') = 'on' AS syncs, current_setting('synchronous_commit') AS commits,
+  current_setting('synchronous_standby_names') <> '' AS has_standby,
+  current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    - coalesce(current_setting('reserved_connections', true)::int, 0) AS most,
+  (SELECT sum(numbackends) FROM pg_stat_database)::int AS used,
+  (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock";
 
-/// Examines a database. The permissions and the schema need no check of their own, because a lock there shows them.
-pub(crate) async fn database(endpoint: &PostgresEndpoint, options: &StoreOptions) -> ServerReport {
-    let mut report = ServerReport::new(&endpoint.to_string(), true);
-    let asked = timeout(options.connect_timeout, facts(endpoint, options)).await;
-    match asked {
-        Ok(Ok(findings)) => {
+/// Examines each server that the URL names.
+pub(crate) async fn database(
+    endpoint: &PostgresEndpoint,
+    options: &StoreOptions,
+) -> Vec<ServerReport> {
+    let each = endpoint.each();
+    let mut reports = join_all(each.iter().map(|host| server(host, options))).await;
+    let has_primary = reports.iter().any(|report| report.grants_locks);
+    for report in &mut reports {
+        if report.is_reachable && !report.grants_locks {
+            let text = "is a standby or read-only, and grants no locks";
+            report.add(if has_primary {
+                Finding::good("primary", format!("{text} before it is promoted"))
+            } else {
+                let remedy =
+                    "name the primary in the URL, and check `default_transaction_read_only`";
+                Finding::harm("primary", text).with_remedy(remedy)
+            });
+        } else if !report.is_reachable && has_primary {
+            report.weaken();
+        }
+    }
+    reports
+}
+
+async fn server(endpoint: &PostgresEndpoint, options: &StoreOptions) -> ServerReport {
+    let address = endpoint.to_string();
+    match timeout(options.connect_timeout, facts(endpoint, options)).await {
+        Ok(Ok((grants_locks, findings))) => {
+            let heading = if grants_locks { "" } else { " (standby)" };
+            let mut report = ServerReport::new(&format!("{address}{heading}"), grants_locks);
             report.is_reachable = true;
             report.findings = findings;
+            report
         }
-        Ok(Err(error)) => report.add(Finding::harm("connection", error.to_string())),
-        Err(_) => report.add(Finding::harm("connection", "no reply")),
+        Ok(Err(error)) => unreachable(&address, &error.to_string()),
+        Err(_) => unreachable(&address, "no reply"),
     }
+}
+
+fn unreachable(address: &str, reason: &str) -> ServerReport {
+    let mut report = ServerReport::new(address, false);
+    report.add(Finding::harm("connection", reason));
     report
 }
 
+/// Returns whether a server grants locks, and the findings about it.
 async fn facts(
     endpoint: &PostgresEndpoint,
     options: &StoreOptions,
-) -> Result<Vec<Finding>, StoreError> {
+) -> Result<(bool, Vec<Finding>), StoreError> {
     let session = endpoint.look(options).await?;
     let (began, local) = (Instant::now(), SystemTime::now());
     let row = session.ask(FACTS).await?;
     let between = local + began.elapsed() / 2;
-    let (number, version): (i32, &str) = (row.get(0), row.get(1));
-    let (most, used): (i32, i32) = (row.get(4), row.get(5));
-    let remote = u64::try_from(row.get::<_, i64>(6)).unwrap_or_default();
-    Ok(vec![
-        if number < OLDEST {
-            let text = format!("Postgres {version} is too old");
-            Finding::harm("version", text).with_remedy("use Postgres 13 or later")
-        } else {
-            Finding::good("version", format!("Postgres {version}"))
-        },
-        persistence(row.get(2), row.get(3)),
-        clock(
-            between,
-            SystemTime::UNIX_EPOCH + Duration::from_millis(remote),
-        ),
-        connections(most, used),
-    ])
+    let remote = u64::try_from(row.get::<_, i64>("clock")).unwrap_or_default();
+    let remote = SystemTime::UNIX_EPOCH + Duration::from_millis(remote);
+    let grants_locks = !row.get::<_, bool>("is_standby") && !row.get::<_, bool>("is_read_only");
+    let mut findings = vec![version(&row), clock(between, remote), connections(&row)];
+    if grants_locks {
+        findings.push(persistence(&row, endpoint.is_durable()));
+        findings.extend(schema::compare(endpoint, &session).await?);
+    }
+    Ok((grants_locks, findings))
 }
 
-fn persistence(syncs: bool, standbys: &str) -> Finding {
+fn version(row: &Row) -> Finding {
+    let version = format!("Postgres {}", row.get::<_, &str>("version"));
+    if row.get::<_, i32>("number") < OLDEST {
+        let text = format!("{version} is too old");
+        return Finding::harm("version", text).with_remedy("use Postgres 13 or later");
+    }
+    Finding::good("version", version)
+}
+
+fn persistence(row: &Row, is_durable: bool) -> Finding {
     const CHECK: &str = "persistence";
-    if !syncs {
+    if !is_durable {
+        let text = "`durability=memory`: a crash or a failover forgets all locks, and their holders are stopped";
+        return Finding::advice(CHECK, text)
+            .with_remedy("without it, locks survive, and wait for the disk");
+    }
+    if !row.get::<_, bool>("syncs") {
         let text = "fsync off: a failure of the machine loses locks, or the database";
         return Finding::advice(CHECK, text).with_remedy("set `fsync = on`");
     }
-    let standbys = match standbys {
-        "" => "no standby is waited for, so a failover may lose locks",
-        _ => "a standby confirms each grant",
+    let commits = match row.get("commits") {
+        // A session of a client has another one.
+        "off" | "local" => "on",
+        other => other,
     };
-    Finding::good(CHECK, format!("fsync on; {standbys}"))
+    let standby = if row.get("has_standby") {
+        "a standby confirms each grant"
+    } else {
+        "no standby is waited for, so a failover may lose locks"
+    };
+    Finding::good(
+        CHECK,
+        format!("fsync on, synchronous_commit {commits} for grants; {standby}"),
+    )
 }
 
 fn clock(local: SystemTime, remote: SystemTime) -> Finding {
@@ -88,8 +145,9 @@ fn clock(local: SystemTime, remote: SystemTime) -> Finding {
     Finding::good(CHECK, text)
 }
 
-fn connections(most: i32, used: i32) -> Finding {
+fn connections(row: &Row) -> Finding {
     const CHECK: &str = "connections";
+    let (most, used): (i32, i32) = (row.get("most"), row.get("used"));
     let text = format!("{used} of {most} are in use, and each client takes two");
     if most - used < FEW {
         return Finding::advice(CHECK, text).with_remedy("raise `max_connections`");

@@ -144,6 +144,14 @@ impl ServerReport {
         self.findings.push(finding);
     }
 
+    /// Makes advice of the findings, because others grant locks without this server.
+    #[cfg(feature = "postgres")]
+    pub(super) fn weaken(&mut self) {
+        for finding in &mut self.findings {
+            finding.severity = finding.severity.min(Severity::Advice);
+        }
+    }
+
     /// Returns the findings, each with the server.
     pub(crate) fn into_findings(self) -> impl Iterator<Item = Finding> {
         let Self {

@@ -8,6 +8,7 @@ use tokio_postgres::{
     config::{Host, SslMode, TargetSessionAttrs},
 };
 
+use super::schema::{Durability, Schema};
 use crate::store::tls::Tls;
 
 /// The schema of a URL that names none.
@@ -17,24 +18,36 @@ const SCHEMA: &str = "rlock";
 #[derive(Clone)]
 pub(crate) struct PostgresEndpoint {
     pub(super) config: Config,
-    pub(super) schema: String,
+    pub(super) schema: Schema,
 }
 
 impl PostgresEndpoint {
     /// Parses a URL, of which `options` are those behind the `?`.
     pub(in crate::store) fn parse(url: &str, options: &str) -> Result<Self, String> {
         let (address, _) = url.split_once('?').unwrap_or((url, ""));
-        let (mut schema, mut others) = (SCHEMA.to_owned(), Vec::new());
+        let (mut name, mut durability, mut others) = (SCHEMA, Durability::Disk, Vec::new());
         for option in options.split('&').filter(|option| !option.is_empty()) {
-            match option.strip_prefix("schema=") {
-                Some(name) => name.clone_into(&mut schema),
+            match option.split_once('=').unwrap_or((option, "")) {
+                ("schema", given) => name = given,
+                ("durability", given) => {
+                    let known = Durability::named(given);
+                    durability = known.ok_or("`durability` is `disk` or `memory`")?;
+                }
+                // All clients ask for that.
+                ("target_session_attrs", "read-write" | "primary") => {}
+                ("target_session_attrs", _) => {
+                    return Err(
+                        "`target_session_attrs` is `read-write`, because a standby grants no locks"
+                            .to_owned(),
+                    );
+                }
                 // Certificates are always verified, with the host.
-                None if option.starts_with("sslmode=verify-") => others.push("sslmode=require"),
-                None => others.push(option),
+                ("sslmode", "verify-ca" | "verify-full") => others.push("sslmode=require"),
+                _ => others.push(option),
             }
         }
         let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        if schema.is_empty() || schema.len() > 63 || !schema.chars().all(is_of_name) {
+        if name.is_empty() || name.len() > 63 || !name.chars().all(is_of_name) {
             return Err("`schema` is a name of lower-case letters, digits and `_`".to_owned());
         }
         let url = format!("{address}?{}", others.join("&"));
@@ -49,7 +62,20 @@ impl PostgresEndpoint {
         }
         // A standby, and a server that is read-only, grants no locks.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        let name = name.to_owned();
+        let schema = Schema { name, durability };
         Ok(Self { config, schema })
+    }
+
+    /// Returns each host for itself, even if it is a standby.
+    pub(in crate::store) fn each(&self) -> Vec<Self> {
+        let hosts = self.hosts().into_iter();
+        let alone = hosts.map(|mut config| {
+            config.target_session_attrs(TargetSessionAttrs::Any);
+            let schema = self.schema.clone();
+            Self { config, schema }
+        });
+        alone.collect()
     }
 
     /// Returns a configuration for each host.
@@ -90,6 +116,15 @@ impl PostgresEndpoint {
         (0..hosts.len().max(addresses.len())).map(of_host).collect()
     }
 
+    pub(in crate::store) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Returns whether a crash leaves the locks.
+    pub(in crate::store) fn is_durable(&self) -> bool {
+        self.schema.durability == Durability::Disk
+    }
+
     pub(in crate::store) fn uses_tls(&self) -> bool {
         self.config.get_ssl_mode() == SslMode::Require
     }
@@ -127,20 +162,26 @@ mod tests {
 
     #[test]
     fn a_url_names_the_server_and_the_schema() {
+        let memory = "schema=l&durability=memory&target_session_attrs=read-write";
         for (url, options, shown, schema) in [
-            ("postgres://u:p@h/app", "", "h:5432/app", "rlock"),
-            ("postgres://h:7/app?schema=l", "schema=l", "h:7/app", "l"),
-            ("postgresql://a,b/app", "", "a:5432,b:5432/app", "rlock"),
+            ("postgres://u:p@h/app", "", "h:5432/app", "rlock on disk"),
+            ("postgres://h:7/app", memory, "h:7/app", "l on memory"),
             (
-                "postgres:///app?host=/run",
-                "host=/run",
-                "/run/app",
-                "rlock",
+                "postgresql://a,b/app",
+                "",
+                "a:5432,b:5432/app",
+                "rlock on disk",
             ),
+            ("postgres:///app", "host=/run", "/run/app", "rlock on disk"),
         ] {
-            let endpoint = PostgresEndpoint::parse(url, options).expect(url);
+            let url = format!("{url}?{options}");
+            let endpoint = PostgresEndpoint::parse(&url, options).expect(&url);
             assert_eq!(endpoint.to_string(), shown);
-            assert_eq!(endpoint.schema, schema);
+            let Schema { name, durability } = &endpoint.schema;
+            assert_eq!(format!("{name} on {}", durability.name()), schema);
+            let each = endpoint.each();
+            let each: Vec<_> = each.iter().map(ToString::to_string).collect();
+            assert_eq!(each.len(), shown.split(',').count(), "{each:?}");
         }
     }
 
@@ -148,6 +189,8 @@ mod tests {
     fn a_url_that_the_client_cannot_use_is_refused() {
         for (options, reason) in [
             ("schema=a\"b", "`schema` is a name"),
+            ("durability=ram", "`durability` is `disk` or `memory`"),
+            ("target_session_attrs=any", "a standby grants no locks"),
             ("port=x", "not a URL"),
         ] {
             let refused = PostgresEndpoint::parse("postgres://h/app", options);

@@ -12,12 +12,16 @@ use crate::store::StoreError;
 /// The classes of errors that may pass: a lack of resources, a roll-back, and what an operator did.
 const PASSING: [&str; 4] = ["53", "40", "55", "57"];
 
+/// Why a server grants no locks although it replies.
+const READ_ONLY: &str = "the server is a standby or read-only; connect to the primary, for which the URL may name several hosts \
+     (`a,b`), and check `default_transaction_read_only`";
+
+/// What the error of tokio-postgres says about such a server.
+const NO_WRITES: &str = "does not allow writes";
+
 /// Our words for errors that the server describes for the authors of statements.
 const WORDS: [(&SqlState, &str); 6] = [
-    (
-        &SqlState::READ_ONLY_SQL_TRANSACTION,
-        "the server is a standby or read-only; connect to the primary, and check `default_transaction_read_only`",
-    ),
+    (&SqlState::READ_ONLY_SQL_TRANSACTION, READ_ONLY),
     (
         &SqlState::LOCK_NOT_AVAILABLE,
         "another transaction has locked the row of this lock; end transactions that stay open (`pg_stat_activity`)",
@@ -66,19 +70,30 @@ pub(super) fn classify_connect(error: &Error) -> StoreError {
         return classify(error).not_executed();
     }
     let text = text(error);
+    if text.contains(NO_WRITES) {
+        return StoreError::new(true, false, READ_ONLY);
+    }
     // Another authority would have to be trusted.
     let is_foreign = text.contains("invalid peer certificate");
     StoreError::new(!is_foreign, false, text)
 }
 
 /// Returns whether the session has ended with this error.
-pub(super) fn ends_session(error: &Error) -> bool {
+fn ends_session(error: &Error) -> bool {
     let code = error.code().map(SqlState::code);
     code.is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
 }
 
+/// Returns whether another session may serve the request: this one has ended, or its server takes no writes any more, unlike
+/// one to which the next session leads. Or that one creates the schema again.
+pub(super) fn needs_session(error: &Error) -> bool {
+    ends_session(error)
+        || lacks_schema(error)
+        || error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
 /// Returns whether the schema, or what it has to contain, was dropped. The next session creates it again.
-pub(super) fn lacks_schema(error: &Error) -> bool {
+fn lacks_schema(error: &Error) -> bool {
     let of_schema = [
         &SqlState::UNDEFINED_FUNCTION,
         &SqlState::UNDEFINED_TABLE,
@@ -94,7 +109,12 @@ pub(super) fn is_denied(error: &Error) -> bool {
 fn words(refusal: &DbError) -> String {
     let known = WORDS.iter().find(|(code, _)| *code == refusal.code());
     let words = known.map_or(refusal.message(), |(_, words)| words);
-    format!("{words} (SQLSTATE {})", refusal.code().code())
+    let way_out = if *refusal.code() == SqlState::INSUFFICIENT_PRIVILEGE {
+        "; grant the role what `rlock postgres schema` prints"
+    } else {
+        ""
+    };
+    format!("{words}{way_out} (SQLSTATE {})", refusal.code().code())
 }
 
 /// Returns the error with its causes, of which it shows none by itself.

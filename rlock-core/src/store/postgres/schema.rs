@@ -7,7 +7,7 @@ use rlock_proto::store::{
     BETWEEN_PROBES, FENCES_A_SECOND, GRACE, LONGEST_SILENCE, MOST_LET_IN, MOST_NOTIFIED,
     MOST_SHOWN, TOO_LARGE_FENCE,
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, error::SqlState};
 
 use super::errors::{classify_connect, is_denied};
 use crate::{fingerprint::fingerprint, store::StoreError};
@@ -22,23 +22,201 @@ const TABLES: &str = files!("tables");
 const FUNCTIONS: &str = files!(
     "holders" "waiters" "acquire" "release" "set_count" "downgrade" "renew" "inspect" "directory"
 );
+const CREATE: &str = files!("create");
+
+/// What begins each function in its file.
+const FUNCTION: &str = "CREATE FUNCTION rlock.";
 
 /// The end of the names of this version's functions.
 static VERSION: LazyLock<String> = LazyLock::new(|| version(FUNCTIONS));
 
-/// Returns a statement for this schema. Statements are written for the schema `rlock`, and for functions whose names have no
-/// version at their ends.
-pub(super) fn within(schema: &str, statement: &str) -> String {
-    let mut parts = statement.split("rlock.");
-    let before = parts.next().unwrap_or_default().to_owned();
-    parts.fold(before, |text, part| {
-        let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let (name, rest) = part.split_at(part.find(|c| !is_of_name(c)).unwrap_or(part.len()));
-        if rest.starts_with('(') {
-            return format!("{text}\"{schema}\".{name}_{}{rest}", *VERSION);
+/// Which locks a crash of the server leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Durability {
+    /// All that were granted.
+    Disk,
+    /// None, because the tables are `UNLOGGED`. No request waits for the disk.
+    Memory,
+}
+
+impl Durability {
+    /// Returns the durability of this name in a URL.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let all = [Self::Disk, Self::Memory];
+        all.into_iter().find(|durability| durability.name() == name)
+    }
+
+    pub(in crate::store) fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Memory => "memory",
         }
-        format!("{text}\"{schema}\".{name}{rest}")
-    })
+    }
+
+    /// The `relpersistence` of the tables.
+    pub(in crate::store) fn persistence(self) -> &'static str {
+        match self {
+            Self::Disk => "p",
+            Self::Memory => "u",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Disk => Self::Memory,
+            Self::Memory => Self::Disk,
+        }
+    }
+
+    /// Returns the statements that give this durability to the tables. A table that others refer to is logged if they are.
+    fn set(self) -> &'static str {
+        match self {
+            Self::Disk => {
+                "ALTER TABLE rlock.lock SET LOGGED; ALTER TABLE rlock.holder SET LOGGED; ALTER TABLE rlock.waiter SET LOGGED"
+            }
+            Self::Memory => {
+                "ALTER TABLE rlock.holder SET UNLOGGED; ALTER TABLE rlock.waiter SET UNLOGGED; ALTER TABLE rlock.lock SET UNLOGGED"
+            }
+        }
+    }
+}
+
+/// The schema that a URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::store) struct Schema {
+    pub(in crate::store) name: String,
+    pub(in crate::store) durability: Durability,
+}
+
+impl Schema {
+    /// Returns a statement for this schema. Statements are written for the schema `rlock`, and for functions whose names have
+    /// no version at their ends.
+    pub(in crate::store) fn within(&self, statement: &str) -> String {
+        let mut parts = statement.split("rlock.");
+        let before = parts.next().unwrap_or_default().to_owned();
+        parts.fold(before, |text, part| {
+            let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let end = part.find(|c| !is_of_name(c)).unwrap_or(part.len());
+            let (name, rest) = part.split_at(end);
+            let version = if rest.starts_with('(') {
+                format!("_{}", *VERSION)
+            } else {
+                String::new()
+            };
+            format!("{text}\"{}\".{name}{version}{rest}", self.name)
+        })
+    }
+
+    /// Creates the tables and the functions of this version, unless they are there. `wait`: for another client that creates
+    /// them.
+    pub(super) async fn ensure(&self, client: &Client, wait: Duration) -> Result<(), StoreError> {
+        // The role may lack the permission to create what is there, so it is asked for first.
+        let found = client.query_one(&self.is_there(), &[]).await;
+        if found.map_err(|error| classify_connect(&error))?.get(0) {
+            return Ok(());
+        }
+        // It may take longer than a request waits for a row. Both statements are one transaction.
+        let create = format!(
+            "SET LOCAL lock_timeout = {}; {}",
+            wait.as_millis(),
+            self.create()
+        );
+        let Err(error) = client.batch_execute(&create).await else {
+            return Ok(());
+        };
+        if is_denied(&error) {
+            let Self { name, .. } = self;
+            let source = format!(
+                "the schema `{name}` lacks the tables or the functions of this version, and the role may not create them: a \
+                 role that may has to execute what `rlock postgres schema` prints"
+            );
+            return Err(StoreError::new(false, false, source));
+        }
+        match error.as_db_error() {
+            // Its message is ours.
+            Some(refused) if *refused.code() == SqlState::RAISE_EXCEPTION => {
+                Err(StoreError::new(false, false, refused.message()))
+            }
+            _ => Err(classify_connect(&error)),
+        }
+    }
+
+    /// Returns a query for whether nothing has to be created. It needs no permission, and searches by indexes.
+    fn is_there(&self) -> String {
+        let Self { name, durability } = self;
+        let functions = self.functions();
+        let names: Vec<_> = functions.iter().map(|(name, _)| &**name).collect();
+        format!(
+            "SELECT (SELECT count(DISTINCT proname) FROM pg_proc WHERE pronamespace = it AND proname = ANY ('{{{}}}')) = {}
+               AND (SELECT count(*) FROM pg_class WHERE relnamespace = it AND relname = ANY ('{{lock,holder,waiter}}')
+                 AND relpersistence = '{}') = 3
+               AND EXISTS (SELECT FROM pg_class WHERE relnamespace = it AND relname = 'lock'
+                 AND obj_description(oid, 'pg_class') = '{}')
+             FROM to_regnamespace('\"{name}\"') it",
+            names.join(","),
+            names.len(),
+            durability.persistence(),
+            Self::tables_version(),
+        )
+    }
+
+    /// Returns the statement that creates what is missing.
+    pub(super) fn create(&self) -> String {
+        let Self { name, durability } = self;
+        let tables = match durability {
+            Durability::Disk => TABLES.to_owned(),
+            Durability::Memory => TABLES.replace("CREATE TABLE", "CREATE UNLOGGED TABLE"),
+        };
+        // A function that somebody changed is as it was.
+        let functions = FUNCTIONS.replace(FUNCTION, "CREATE OR REPLACE FUNCTION rlock.");
+        let create = CREATE
+            .replace("{TABLES}", &tables)
+            .replace("{FUNCTIONS}", &functions)
+            .replace("{VERSION}", &Self::tables_version())
+            .replace("{PERSISTENCE}", durability.persistence())
+            .replace("{OTHER_DURABILITY}", &self.other_durability());
+        self.within(&with_numbers(&create))
+            .replace("{SCHEMA}", name)
+    }
+
+    /// Says that the tables have the other durability, and what to do.
+    pub(in crate::store) fn other_durability(&self) -> String {
+        let Self { name, durability } = self;
+        let there = durability.other().name();
+        let default = match durability {
+            Durability::Disk => ", the default",
+            Durability::Memory => "",
+        };
+        format!(
+            "the tables of the schema `{name}` have the durability `{there}`, and this client asks for `{}`{default}; set \
+             `durability={there}` in its URL, name another schema with `?schema=`, or change the tables, which loses no lock, \
+             and then the URLs of all clients: {}",
+            durability.name(),
+            self.within(durability.set()),
+        )
+    }
+
+    /// Returns how the comment of the tables describes those of this version.
+    pub(in crate::store) fn tables_version() -> String {
+        format!("tables of rlock, version {}", version(TABLES))
+    }
+
+    /// Returns the end of the names of this version's functions.
+    pub(in crate::store) fn functions_version() -> &'static str {
+        &VERSION
+    }
+
+    /// Returns the name and the definition of each function of this version.
+    pub(in crate::store) fn functions(&self) -> Vec<(String, String)> {
+        let definitions = self.within(&with_numbers(FUNCTIONS));
+        let start = format!("CREATE FUNCTION \"{}\".", self.name);
+        let definitions = definitions.split(&start).skip(1);
+        let of_name = |definition: &str| {
+            let name = definition.split('(').next().unwrap_or_default();
+            (name.to_owned(), definition.to_owned())
+        };
+        definitions.map(of_name).collect()
+    }
 }
 
 /// Returns a text with the numbers of the protocol.
@@ -67,83 +245,14 @@ fn version(statements: &str) -> String {
     format!("{:08x}", hash >> 32)
 }
 
-/// Creates the tables and the functions of this version, unless they are there. `wait`: for another client that creates them.
-pub(super) async fn ensure(
-    client: &Client,
-    schema: &str,
-    wait: Duration,
-) -> Result<(), StoreError> {
-    let tables = format!("tables of rlock, version {}", version(TABLES));
-    let find = format!(
-        "SELECT obj_description(to_regclass('\"{schema}\".lock'), 'pg_class'), to_regclass('\"{schema}\".lock') IS NOT NULL,
-           to_regproc('\"{schema}\".acquire_{}') IS NOT NULL",
-        *VERSION
-    );
-    // The role may lack the permission to create what is there, so it is asked for first.
-    for creates in [false, true] {
-        let found = client.query_one(&find, &[]).await;
-        let found = found.map_err(|error| classify_connect(&error))?;
-        let there: Option<String> = found.get(0);
-        if found.get(1) && there.as_ref() != Some(&tables) {
-            let there = there.unwrap_or_else(|| "tables of other software".to_owned());
-            let source = format!(
-                "the schema `{schema}` has {there}, and this client needs {tables}; name another schema with `?schema=`, or \
-                 drop it when no client uses it"
-            );
-            return Err(StoreError::new(false, false, source));
-        }
-        if found.get(1) && found.get(2) {
-            return Ok(());
-        }
-        if !creates {
-            create(client, schema, &tables, wait).await?;
-        }
-    }
-    let source = format!("the schema `{schema}` was dropped while it was created");
-    Err(StoreError::new(true, false, source))
-}
-
-async fn create(
-    client: &Client,
-    schema: &str,
-    version: &str,
-    wait: Duration,
-) -> Result<(), StoreError> {
-    let tables = within(schema, &with_numbers(TABLES));
-    let functions = within(schema, &with_numbers(FUNCTIONS));
-    // One client creates them, and the others wait, and find them. It may take longer than a request waits for a row.
-    let create = format!(
-        "BEGIN; SET LOCAL lock_timeout = {}; SELECT pg_advisory_xact_lock(hashtextextended('rlock {schema}', 0));
-         DO $create$ BEGIN
-           IF to_regclass('\"{schema}\".lock') IS NULL THEN
-             IF to_regnamespace('\"{schema}\"') IS NULL THEN CREATE SCHEMA \"{schema}\"; END IF;
-             {tables}
-             COMMENT ON TABLE \"{schema}\".lock IS '{version}';
-           END IF;
-           IF to_regproc('\"{schema}\".acquire_{}') IS NULL THEN
-             {functions}
-           END IF;
-         END $create$; COMMIT",
-        wait.as_millis(),
-        *VERSION
-    );
-    let Err(error) = client.batch_execute(&create).await else {
-        return Ok(());
-    };
-    let _ = client.batch_execute("ROLLBACK").await;
-    if is_denied(&error) {
-        let source = format!(
-            "the schema `{schema}` lacks the tables or the functions of this version, and the role may not create them: \
-             connect once with a role that may, then grant the others its tables and `USAGE`"
-        );
-        return Err(StoreError::new(false, false, source));
-    }
-    Err(classify_connect(&error))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn apart(durability: Durability) -> Schema {
+        let name = "apart".to_owned();
+        Schema { name, durability }
+    }
 
     #[test]
     fn a_statement_names_the_functions_of_its_version_and_the_tables_of_all() {
@@ -152,6 +261,31 @@ mod tests {
             "SELECT \"apart\".renew_{}($1, \"apart\".holder) FROM \"apart\".lock (a), 'rlock:x'",
             *VERSION
         );
-        assert_eq!(within("apart", statement), expected);
+        assert_eq!(apart(Durability::Disk).within(statement), expected);
+    }
+
+    #[test]
+    fn what_creates_a_schema_names_no_other_and_has_each_function() {
+        for durability in [Durability::Disk, Durability::Memory] {
+            let schema = apart(durability);
+            let create = schema.create();
+            let statements = create
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("--"));
+            let statements: Vec<_> = statements.collect();
+            let statements = statements.join("\n");
+            assert!(!statements.contains("rlock."), "{statements}");
+            assert!(
+                !statements.contains('{') || !statements.contains("_}"),
+                "{statements}"
+            );
+            for (name, definition) in schema.functions() {
+                assert!(
+                    statements.contains(&format!("FUNCTION \"apart\".{name}(")),
+                    "{name}"
+                );
+                assert!(definition.contains("$$"), "{definition}");
+            }
+        }
     }
 }

@@ -12,7 +12,6 @@ use super::{
     dial::{Ended, Receive},
     errors::classify_connect,
     requests::Request,
-    schema::ensure,
     statements::Statements,
 };
 use crate::{
@@ -67,7 +66,7 @@ impl Session {
         } = opening;
         let failed = |error: Error| classify_connect(&error);
         let (schema, listens) = (&endpoint.schema, inbox.is_some());
-        let name = session_name(options, schema);
+        let name = session_name(options, &schema.name);
         let receive: Receive = match inbox {
             Some(mut inbox) => Box::new(move |payload| inbox.receive(payload)),
             None => Box::new(|_| {}),
@@ -92,7 +91,7 @@ impl Session {
         if let Some(former) = former {
             end(&client, former, &name).await.map_err(failed)?;
         }
-        ensure(&client, schema, options.connect_timeout).await?;
+        schema.ensure(&client, options.connect_timeout).await?;
         let statements = Statements::prepare(&client, schema).await.map_err(failed)?;
         let process = client.query_one("SELECT pg_backend_pid()", &[]).await;
         if listens {

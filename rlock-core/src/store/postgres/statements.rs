@@ -2,7 +2,7 @@
 
 use tokio_postgres::{Client, Error, Statement};
 
-use super::schema::within;
+use super::schema::Schema;
 
 /// Defines the statements, which are written for the schema `rlock`.
 macro_rules! statements {
@@ -13,9 +13,9 @@ macro_rules! statements {
 
         impl Statements {
             /// Prepares all statements with one round trip.
-            pub(super) async fn prepare(client: &Client, schema: &str) -> Result<Self, Error> {
+            pub(super) async fn prepare(client: &Client, schema: &Schema) -> Result<Self, Error> {
                 let ($($name,)*) = tokio::try_join!(
-                    $(async { client.prepare(&within(schema, $text)).await },)*
+                    $(async { client.prepare(&schema.within($text)).await },)*
                 )?;
                 Ok(Self { $($name,)* })
             }
