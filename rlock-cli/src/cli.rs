@@ -6,11 +6,11 @@ use clap_complete::Shell;
 use crate::{
     connect::StoreOptions, doctor::DoctorOptions, elect::ElectOptions, extend::ExtendOptions,
     inspect::InspectOptions, leader::LeaderOptions, log::LogOptions, ls::LsOptions,
-    once::OnceOptions, release::ReleaseOptions, run::RunOptions, top::TopOptions,
-    wait::WaitOptions,
+    once::OnceOptions, postgres::PostgresCommand, release::ReleaseOptions, run::RunOptions,
+    top::TopOptions, wait::WaitOptions,
 };
 
-/// Distributed locks on Redis or Valkey, from the command line.
+/// Distributed locks on Redis, Valkey or Postgres, from the command line.
 ///
 /// One process at a time holds a lock, on whatever machine it runs. `rlock` renews the lock while it is held, and if
 /// its holder dies, the lock becomes free when its lease ends.
@@ -54,6 +54,9 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// Checks whether the servers of a store are set up for safe locks
     Doctor(DoctorOptions),
+    /// Prepares a Postgres database for locks
+    #[command(subcommand, arg_required_else_help = true)]
+    Postgres(PostgresCommand),
     /// Prints the completion script of a shell
     Completions {
         /// The shell
@@ -61,7 +64,7 @@ pub(crate) enum Command {
     },
     /// Prints the manual page of `rlock` or of a subcommand
     Man {
-        /// The subcommand
-        subcommand: Option<String>,
+        /// The subcommand, such as `run` or `postgres schema`
+        subcommand: Vec<String>,
     },
 }

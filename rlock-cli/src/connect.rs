@@ -15,8 +15,8 @@ use crate::{
 pub(crate) struct StoreOptions {
     /// The URL of the store, or several URLs for the servers of a quorum
     ///
-    /// `redis://host:6379/`, `rediss://…` for TLS, `unix:///path`, `redis-sentinel://host1,host2,host3/service` or
-    /// `redis-cluster://host1,host2,host3`. Repeat the option for each server of a quorum, or separate the URLs by
+    /// `redis://host:6379/`, `rediss://…` for TLS, `unix:///path`, `redis-sentinel://host1,host2,host3/service`,
+    /// `redis-cluster://host1,host2,host3` or `postgres://user@host/database`. Repeat the option for each server of a quorum, or separate the URLs by
     /// spaces. Other users of the machine can read arguments: pass a URL with a password in `RLOCK_URL`.
     #[arg(
         long = "url",
@@ -42,6 +42,16 @@ pub(crate) struct StoreOptions {
 }
 
 impl StoreOptions {
+    /// Returns the URL if it is the only one, and names a Postgres database.
+    pub(crate) fn postgres_url(&self) -> Option<&str> {
+        let [url] = &self.urls[..] else {
+            return None;
+        };
+        let url = url.trim();
+        let (scheme, _) = url.split_once(':')?;
+        matches!(scheme, "postgres" | "postgresql").then_some(url)
+    }
+
     /// Returns the URL of the store, or the failure if there is none. Several URLs name the servers of a quorum.
     pub(crate) fn url(&self) -> Result<StoreUrl, Failure> {
         // White space around a URL leaves empty parts.

@@ -19,6 +19,7 @@ mod ls;
 mod manual;
 mod once;
 mod output;
+mod postgres;
 mod question;
 mod release;
 mod run;
@@ -70,8 +71,9 @@ fn main() -> ExitCode {
         Command::Release(options) => block_on(release::release(&options, &cli.store, cli.log.json)),
         Command::Doctor(options) => block_on(doctor::doctor(&options, &cli.store, cli.log.json)),
         Command::Top(options) => block_on(top::top(&options, &cli.store, cli.log.json)),
+        Command::Postgres(command) => postgres::postgres(&command, &cli.store),
         Command::Completions { shell } => manual::completions(Cli::command(), shell),
-        Command::Man { subcommand } => manual::page(Cli::command(), subcommand.as_deref()),
+        Command::Man { subcommand } => manual::page(Cli::command(), &subcommand),
     };
     status.unwrap_or_else(Failure::report).into()
 }

@@ -14,7 +14,7 @@ use clap_mangen::{
 
 pub(crate) use self::{
     elections::{ELECT, LEADER},
-    operations::{DOCTOR, EXTEND, INSPECT, LS, RELEASE, TOP},
+    operations::{DOCTOR, EXTEND, INSPECT, LS, RELEASE, SCHEMA, TOP},
 };
 use crate::{
     exit::{Failure, Status},
@@ -213,6 +213,7 @@ fn sections(subcommand: &str) -> &'static [Section] {
         "release" => RELEASE,
         "doctor" => DOCTOR,
         "top" => TOP,
+        "schema" => SCHEMA,
         _ => &[],
     }
 }
@@ -241,11 +242,11 @@ pub(crate) fn completions(mut rlock: Command, shell: Shell) -> Result<Status, Fa
     Ok(Status::SUCCESS)
 }
 
-/// Prints the manual page of `rlock`, or of one subcommand.
-pub(crate) fn page(mut command: Command, subcommand: Option<&str>) -> Result<Status, Failure> {
+/// Prints the manual page of `rlock`, or of one subcommand, which several words may name.
+pub(crate) fn page(mut command: Command, subcommand: &[String]) -> Result<Status, Failure> {
     // Adds the options of `rlock` to its subcommands.
     command.build();
-    if let Some(name) = subcommand {
+    for name in subcommand {
         let found = command.find_subcommand(name).cloned();
         let unknown = || Failure::new(Status::USAGE, format!("there is no subcommand `{name}`"));
         command = found.ok_or_else(unknown)?;
@@ -284,7 +285,10 @@ mod tests {
 
     #[test]
     fn each_section_that_a_subcommand_has_is_in_its_help_and_on_its_page() {
-        for subcommand in Cli::command().get_subcommands_mut() {
+        let mut rlock = Cli::command();
+        let mut commands: Vec<_> = rlock.get_subcommands_mut().collect();
+        let mut with_sections = 0;
+        while let Some(subcommand) = commands.pop() {
             let help = subcommand.render_long_help().to_string();
             let page = String::from_utf8(rendered(subcommand.clone()).unwrap()).unwrap();
             for section in sections(subcommand.get_name()) {
@@ -292,7 +296,10 @@ mod tests {
                 let heading = format!(".SH \"{}\"", section.title.to_uppercase());
                 let is_there = page.contains(&heading) || page.contains(&heading.replace('"', ""));
                 assert!(is_there, "{page}");
+                with_sections += 1;
             }
+            commands.extend(subcommand.get_subcommands_mut());
         }
+        assert!(with_sections > 12, "{with_sections}");
     }
 }

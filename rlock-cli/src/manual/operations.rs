@@ -147,6 +147,35 @@ pub(crate) const DOCTOR: &[Section] = &[Section {
     text: "",
 }];
 
+/// The sections of `rlock postgres schema`.
+pub(crate) const SCHEMA: &[Section] = &[
+    Section {
+        title: "The SQL",
+        rows: &[
+            (
+                "first",
+                "creates the schema, its tables, and the functions of this version, unless they are there",
+            ),
+            (
+                "then",
+                "grants the --role what it needs, or shows it as a comment",
+            ),
+            (
+                "at its end",
+                "shows, as a comment, how to drop the functions of other versions once no client of them runs",
+            ),
+        ],
+        text: "No server has to be there. Execute the output with psql -v ON_ERROR_STOP=1, or as a migration, with a role that \
+               may create the schema. It may be executed again, and while clients run. It fails if the schema has other tables, or \
+               tables of another durability.",
+    },
+    Section {
+        title: "Exit status",
+        rows: &[("0", "the SQL is printed"), USAGE],
+        text: "",
+    },
+];
+
 /// The sections of `rlock top`.
 pub(crate) const TOP: &[Section] = &[
     Section {

@@ -16,6 +16,7 @@ mod ls;
 mod modes;
 mod once;
 mod output;
+mod postgres;
 mod processes;
 mod recipes;
 mod release;
