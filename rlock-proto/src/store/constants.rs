@@ -35,3 +35,13 @@ pub const FENCES_A_SECOND: u64 = 10_000;
 pub const fn fence_at(micros: u64) -> u64 {
     micros / (1_000_000 / FENCES_A_SECOND)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_ten_thousand_fences() {
+        assert_eq!(fence_at(1_500_199), 15_001);
+    }
+}
