@@ -86,18 +86,3 @@ fn gate(item: &Value) -> Option<&str> {
         Some(value.split_once('"')?.0)
     })
 }
-
-#[cfg(test)]
-impl Documented {
-    pub(crate) fn new(items: &[(u32, Option<u32>, &str)], json: Value) -> Self {
-        let item = |&(id, parent, text): &(u32, Option<u32>, &str)| Item {
-            id,
-            parent,
-            text: text.to_owned(),
-        };
-        Self {
-            items: items.iter().map(item).collect(),
-            json,
-        }
-    }
-}

@@ -10,7 +10,7 @@ use crate::{
     paths,
 };
 
-pub(crate) const ROOT: &str = "rlock_core";
+const ROOT: &str = "rlock_core";
 const PROTO: &str = "rlock_proto";
 
 /// The items of each module.
@@ -21,18 +21,18 @@ pub(crate) struct Listing {
 
 /// One item. The order of the fields is that of the lines.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Line {
+struct Line {
     /// The name in the module: that of the item, or of the type to which the item belongs.
-    pub(crate) name: String,
-    pub(crate) part: Part,
+    name: String,
+    part: Part,
     /// The path in the module, by which items of one part are sorted.
     path: String,
-    pub(crate) text: String,
+    text: String,
 }
 
 /// What a line shows of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Part {
+enum Part {
     /// The item itself.
     Item,
     /// The traits that the type implements.
@@ -122,17 +122,6 @@ impl Listing {
             path: path.to_owned(),
             text,
         });
-    }
-
-    /// Returns the lines of the root of the crate.
-    pub(crate) fn root(&self) -> impl Iterator<Item = &Line> {
-        self.modules.get(ROOT).into_iter().flatten()
-    }
-
-    /// Returns the modules below the root.
-    pub(crate) fn modules(&self) -> impl Iterator<Item = &str> {
-        let modules = self.modules.keys().map(String::as_str);
-        modules.filter(|module| *module != ROOT)
     }
 }
 
@@ -343,6 +332,3 @@ fn marked(text: &str, feature: Option<&str>) -> String {
         None => text.to_owned(),
     }
 }
-
-#[cfg(test)]
-mod tests;

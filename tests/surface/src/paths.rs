@@ -67,33 +67,3 @@ pub(crate) fn shortened(path: &str) -> String {
         last.to_owned()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_shown_as_a_reader_writes_them() {
-        for (full, short) in [
-            (
-                "core::result::Result<(), core::io::Error>",
-                "Result<(), io::Error>",
-            ),
-            (
-                "&'a core::option::Option<alloc::string::String>",
-                "&'a Option<String>",
-            ),
-            (
-                "impl futures_core::stream::Stream<Item = u64>",
-                "impl futures_core::Stream<Item = u64>",
-            ),
-            (
-                "<F as core::future::future::Future>::Output",
-                "<F as Future>::Output",
-            ),
-            ("Self::Item: core::marker::Send", "Self::Item: Send"),
-        ] {
-            assert_eq!(each(full, shortened), short);
-        }
-    }
-}
