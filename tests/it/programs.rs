@@ -1,6 +1,5 @@
-//! The lists that tests are guided by: failures, mutants, the gate and the histories.
+//! The lists that tests are guided by: failures, mutants and the histories.
 
 mod catalogue;
-mod gate;
 mod histories;
 mod mutants;

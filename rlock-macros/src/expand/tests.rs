@@ -1,70 +1,7 @@
 //! Tests the code that the attribute expands to.
 
-use expect_test::{Expect, expect};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::quote;
-
-/// Puts a method into an `impl`, where it may use `self`.
-#[track_caller]
-fn check_method(args: TokenStream, item: &TokenStream, expected: &Expect) {
-    let expanded = crate::expand(args, item);
-    let file = syn::parse2(quote!(impl S { #expanded })).expect("the expansion is a method");
-    expected.assert_eq(&prettyplease::unparse(&file));
-}
-
-#[test]
-fn the_expansion_of_a_method_fits_on_a_screen() {
-    check_method(
-        quote!(key = "order:<id>", lease = "30s"),
-        &quote! {
-            pub async fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
-                self.charge(id).await
-            }
-        },
-        &expect![[r#"
-            impl S {
-                pub async fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
-                    fn __rlock_function() -> &'static ::core::primitive::str {
-                        ::core::any::type_name_of_val(&__rlock_function)
-                    }
-                    let __rlock_plan = ::rlock_core::__private::Plan::new(
-                        "order:<id>",
-                        __rlock_function,
-                    );
-                    let __rlock_key = ::rlock_core::__private::KeyText::new("order:");
-                    let __rlock_key = __rlock_key
-                        .value(
-                            "id",
-                            ::rlock_core::attribute::KeyValue::<7usize, _>::as_display(&id),
-                        );
-                    let __rlock_plan = __rlock_plan.and("order:<id>", __rlock_key);
-                    let __rlock_plan = __rlock_plan.lease(::core::time::Duration::new(30u64, 0u32));
-                    let __rlock_run = {
-                        let __rlock_body = ::rlock_core::__private::Box::pin(async move {
-                            let _ = &self;
-                            #[allow(clippy::shadow_same)]
-                            let id = id;
-                            let _ = &id;
-                            if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
-                                Result<Receipt, OrderError>,
-                            > {
-                                return __rlock_edge;
-                            }
-                            {
-                                const _: () = ();
-                                self.charge(id).await
-                            }
-                        });
-                        ::rlock_core::__private::returned_by(&__rlock_body)
-                            .__rlock_judged()
-                            .run(__rlock_plan, __rlock_body)
-                    };
-                    return __rlock_run.await;
-                }
-            }
-        "#]],
-    );
-}
 
 #[test]
 fn every_option_becomes_one_call() {
