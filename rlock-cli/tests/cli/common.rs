@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rlock_testkit::{RedisServer, Worker, eventually};
+use rlock_testkit::{Proxy, RedisCluster, RedisServer, Trio, Worker, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -17,8 +17,31 @@ use tokio::time::timeout;
 /// The limit after which a test counts as hanging.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// What names a store: a server, or a URL.
+pub(crate) trait Store {
+    fn to_url(&self) -> String;
+}
+
+macro_rules! stores {
+    ($($kind:ty => $url:ident),*) => {
+        $(impl Store for $kind {
+            fn to_url(&self) -> String {
+                self.$url()
+            }
+        })*
+    };
+}
+
+stores!(RedisServer => url, RedisCluster => url, Trio => url, Proxy => url, str => to_owned, String => clone);
+
+impl<T: Store + ?Sized> Store for &T {
+    fn to_url(&self) -> String {
+        (**self).to_url()
+    }
+}
+
 /// Returns a command `rlock` for this store, without options from the tests' environment, and without their terminal.
-pub(crate) fn rlock(url: &str, words: &[&str]) -> Command {
+pub(crate) fn rlock(store: &(impl Store + ?Sized), words: &[&str]) -> Command {
     let mut command = Command::new("setsid");
     command.arg(env!("CARGO_BIN_EXE_rlock"));
     for (name, _) in env::vars_os() {
@@ -26,27 +49,31 @@ pub(crate) fn rlock(url: &str, words: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
-    command.env("RLOCK_URL", url).args(words);
+    command.env("RLOCK_URL", store.to_url()).args(words);
     command
 }
 
 /// Starts `rlock`.
-pub(crate) fn start(url: &str, words: &[&str]) -> Running {
-    Running::start(rlock(url, words))
+pub(crate) fn start(store: &(impl Store + ?Sized), words: &[&str]) -> Running {
+    Running::start(rlock(store, words))
 }
 
 /// Runs `rlock` to its end.
-pub(crate) async fn run(url: &str, words: &[&str]) -> Outcome {
-    start(url, words).end().await
+pub(crate) async fn run(store: &(impl Store + ?Sized), words: &[&str]) -> Outcome {
+    start(store, words).end().await
 }
 
 /// Runs `rlock` again and again, until its output or its log contains this text, and returns the results. One run may not
 /// describe the holder, which counts as silent if a busy machine delays its answer by 200 ms.
-pub(crate) async fn run_until(url: &str, words: &[&str], text: &str) -> Outcome {
+pub(crate) async fn run_until(
+    store: &(impl Store + ?Sized),
+    words: &[&str],
+    text: &str,
+) -> Outcome {
     let mut latest = None;
     let found = async {
         loop {
-            let outcome = run(url, words).await;
+            let outcome = run(store, words).await;
             let is_shown = |line: &String| line.contains(text);
             if is_shown(&outcome.log) || outcome.output.iter().any(is_shown) {
                 return outcome;
@@ -61,7 +88,7 @@ pub(crate) async fn run_until(url: &str, words: &[&str], text: &str) -> Outcome 
 /// Starts `rlock run`, and returns when its command holds the lock, until its input ends.
 pub(crate) async fn hold(server: &RedisServer, options: &[&str]) -> Running {
     let script = ["--", "sh", "-c", "echo held; read -r line; echo $line"];
-    let mut holder = start(&server.url(), &[&["run"], options, &script].concat());
+    let mut holder = start(&server, &[&["run"], options, &script].concat());
     holder.expect("held").await;
     holder
 }
@@ -70,13 +97,14 @@ pub(crate) async fn hold(server: &RedisServer, options: &[&str]) -> Running {
 pub(crate) async fn hold_stubbornly(server: &RedisServer, options: &[&str]) -> Running {
     let run = ["run", "--kill-after", "1h"];
     let script = ["--", "sh", "-c", "trap '' TERM; echo held; read -r line"];
-    let mut holder = start(&server.url(), &[&run[..], options, &script].concat());
+    let mut holder = start(&server, &[&run[..], options, &script].concat());
     holder.expect("held").await;
     holder
 }
 
 /// A running process. Dropping it kills the process.
 pub(crate) struct Running {
+    command: String,
     worker: Worker,
     log: Scratch,
 }
@@ -84,6 +112,8 @@ pub(crate) struct Running {
 /// The results of a process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
+    #[expect(dead_code, reason = "a failed test shows it")]
+    command: String,
     /// `None` if a signal ended it.
     pub(crate) code: Option<i32>,
     /// The lines of standard output that no test has read before.
@@ -97,6 +127,7 @@ impl Running {
         let log = Scratch::new("log");
         let file = File::create(log.path()).expect("the directory is writable");
         Self {
+            command: format!("{command:?}"),
             worker: Worker::start(command.stderr(file)),
             log,
         }
@@ -161,6 +192,7 @@ impl Running {
         self.worker.close_input();
         let status = self.worker.wait(LONG).await;
         Outcome {
+            command: self.command.clone(),
             code: status.code(),
             output: self.worker.remaining_lines(LONG).await,
             log: self.log(),
@@ -169,6 +201,13 @@ impl Running {
 }
 
 impl Outcome {
+    /// Asserts that the process ended with this status, and returns the outcome.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
     /// Returns the lines of standard error as objects.
     pub(crate) fn objects(&self) -> Vec<Value> {
         let parse = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));

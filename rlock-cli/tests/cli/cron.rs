@@ -31,8 +31,7 @@ async fn one_of_several_machines_runs_the_job() {
     let report = Scratch::new("report");
     let machines = [(); 3].map(|()| cron(&server, report.path()));
     for machine in machines {
-        let outcome = machine.end().await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = machine.end().await.exits(0);
         assert_eq!(
             (outcome.output.len(), &*outcome.log),
             (0, ""),

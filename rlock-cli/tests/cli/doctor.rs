@@ -39,7 +39,7 @@ const CHECKS: [&str; 10] = [
 #[tokio::test]
 async fn a_good_server_passes_every_check() {
     let server = RedisServer::builder().config("appendonly", "yes").start();
-    let outcome = run(&server.url(), &["doctor"]).await;
+    let outcome = run(&server, &["doctor"]).await;
     assert_eq!((outcome.code, &*outcome.log), (Some(0), ""), "{outcome:?}");
     assert_eq!(outcome.output[0], server.address());
     let expected = if major(&server).await >= 7 {
@@ -104,8 +104,7 @@ async fn a_server_that_may_evict_locks_exits_with_1() {
         .config("maxmemory", "64mb")
         .config("maxmemory-policy", "allkeys-lru")
         .start();
-    let outcome = run(&server.url(), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run(&server, &["doctor"]).await.exits(1);
     assert_eq!(marks(&outcome, "eviction"), ['✗']);
     let text = outcome.output.join("\n");
     assert!(
@@ -114,15 +113,13 @@ async fn a_server_that_may_evict_locks_exits_with_1() {
     );
     // Without a limit nothing is evicted yet.
     server.config_set("maxmemory", "0").await;
-    let outcome = run(&server.url(), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&server, &["doctor"]).await.exits(0);
     assert_eq!(marks(&outcome, "eviction"), ['!']);
 }
 
 /// Asserts that `doctor` finds that no lock is granted, and says what to do.
 async fn assert_refuses(url: &str, word: &str, way_out: &str) {
-    let outcome = run(url, &["doctor"]).await;
-    assert_eq!(outcome.code, Some(1), "{word}: {outcome:?}");
+    let outcome = run(url, &["doctor"]).await.exits(1);
     assert!(marks(&outcome, "grant").contains(&'✗'), "{outcome:?}");
     let text = outcome.output.join("\n");
     assert!(
@@ -153,7 +150,7 @@ async fn a_server_that_refuses_every_lock_exits_with_1_the_cause_and_a_remedy() 
         // A majority of the quorum grants locks, but that is one failure from an outage.
         assert_refuses(&urls.join(" "), word, way_out).await;
         server.config_set(name, serves).await;
-        assert_eq!(run(&url, &["doctor"]).await.code, Some(0), "{word}");
+        run(&url, &["doctor"]).await.exits(0);
     }
     server.let_saves_fail().await;
     assert_refuses(&url, "MISCONF", "it cannot save its data").await;
@@ -180,8 +177,7 @@ async fn a_server_that_forgets_is_advised() {
     ] {
         let server = RedisServer::builder().start();
         server.config_set("save", save).await;
-        let outcome = run(&server.url(), &["doctor"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = run(&server, &["doctor"]).await.exits(0);
         assert_eq!(marks(&outcome, "persistence"), ['!']);
         assert!(outcome.output.join("\n").contains(expected), "{outcome:?}");
     }
@@ -196,23 +192,27 @@ async fn a_user_who_may_not_lock_exits_with_1_and_learns_what_to_grant() {
         .acl_user("powerless", "on >s3cret -@all")
         .start();
     if major(&server).await >= 7 {
-        let outcome = run(&server.url_as("reader", "s3cret"), &["doctor"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = run(&server.url_as("reader", "s3cret"), &["doctor"])
+            .await
+            .exits(1);
         assert_eq!(marks(&outcome, "permissions"), ['✗', '!']);
         let text = outcome.output.join("\n");
         assert!(text.contains("grant +hdel +hexists +hget +hset"), "{text}");
         assert!(!text.contains("s3cret"), "{text}");
         assert_eq!(marks(&outcome, "operations"), ['!']);
 
-        let outcome = run(&server.url_as("locker", "s3cret"), &["doctor"]).await;
-        assert_eq!(outcome.code, Some(0), "enough for locks: {outcome:?}");
+        let outcome = run(&server.url_as("locker", "s3cret"), &["doctor"])
+            .await
+            .exits(0);
         assert_eq!(marks(&outcome, "permissions"), ['!']);
     }
-    let outcome = run(&server.url_as("powerless", "s3cret"), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run(&server.url_as("powerless", "s3cret"), &["doctor"])
+        .await
+        .exits(1);
     assert_eq!(marks(&outcome, "scripts"), ['✗']);
-    let outcome = run(&server.url_as("powerless", "wr0ng"), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+    let outcome = run(&server.url_as("powerless", "wr0ng"), &["doctor"])
+        .await
+        .exits(69);
     assert!(!format!("{outcome:?}").contains("wr0ng"), "{outcome:?}");
 }
 
@@ -239,13 +239,12 @@ async fn a_user_who_may_not_write_any_lock_exits_with_1_and_learns_all_that_is_m
         return;
     }
     // Loads the script of this check.
-    assert_eq!(run(&server.url(), &["doctor"]).await.code, Some(0));
+    run(&server, &["doctor"]).await.exits(0);
     for (rules, expected) in cases {
         let all_rules = format!("reset on >s3cret resetkeys resetchannels {rules}");
         server.set_user("locker", &all_rules).await;
         let url = server.url_as("locker", "s3cret");
-        let outcome = run(&url, &["doctor", "--json"]).await;
-        assert_eq!(outcome.code, Some(1), "{rules}: {outcome:?}");
+        let outcome = run(&url, &["doctor", "--json"]).await.exits(1);
         let found: Vec<String> = objects(&outcome)
             .iter()
             .filter(|object| object["check"] == "permissions" && object["severity"] == "unsafe")
@@ -277,8 +276,7 @@ async fn a_connection_that_fails_is_reported_with_the_way_out() {
         (&*database, "database 99 of the URL"),
         (&server.tls_url(), "`SSL_CERT_FILE`"),
     ] {
-        let outcome = run(url, &["doctor"]).await;
-        assert_eq!(outcome.code, Some(69), "{outcome:?}");
+        let outcome = run(url, &["doctor"]).await.exits(69);
         assert!(outcome.log.contains(way_out), "{outcome:?}");
     }
 }
@@ -291,20 +289,19 @@ async fn the_permissions_of_the_prefix_count() {
         return;
     }
     let url = server.url_as("locker", "s3cret");
-    let outcome = run(&url, &["doctor", "--prefix", "billing:"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&url, &["doctor", "--prefix", "billing:"])
+        .await
+        .exits(0);
 }
 
 #[tokio::test]
 async fn the_older_protocol_and_a_replica_are_reported() {
     let (server, replica) = (RedisServer::start(), RedisServer::start());
     let url = format!("{}?protocol=resp2", server.url());
-    let outcome = run(&url, &["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&url, &["doctor"]).await.exits(0);
     assert_eq!(marks(&outcome, "tracking"), ['!']);
     replica.follow(&server).await;
-    let outcome = run(&replica.url(), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run(&replica, &["doctor"]).await.exits(1);
     assert!(
         outcome
             .output
@@ -317,8 +314,7 @@ async fn the_older_protocol_and_a_replica_are_reported() {
 #[tokio::test]
 async fn sentinels_their_master_and_its_replicas_are_examined() {
     let trio = Trio::start().await;
-    let outcome = run(&trio.url(), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&trio, &["doctor"]).await.exits(0);
     assert_eq!(marks(&outcome, "master"), ['✓'; 3]);
     assert_eq!(marks(&outcome, "scripts"), ['✓'; 2]);
     let text = outcome.output.join("\n");
@@ -331,30 +327,22 @@ async fn sentinels_their_master_and_its_replicas_are_examined() {
         "{text}"
     );
     trio.sentinels[0].kill();
-    let outcome = run(&trio.url(), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "two of three suffice: {outcome:?}");
+    let outcome = run(&trio, &["doctor"]).await.exits(0);
     assert_eq!(marks(&outcome, "connection"), ['!']);
     trio.sentinels[1].kill();
-    let outcome = run(&trio.url(), &["doctor"]).await;
-    assert_eq!(
-        outcome.code,
-        Some(1),
-        "one of three may be isolated: {outcome:?}"
-    );
-    let findings = objects(&run(&trio.url(), &["doctor", "--json"]).await);
+    run(&trio, &["doctor"]).await.exits(1);
+    let findings = objects(&run(&trio, &["doctor", "--json"]).await);
     let mut granted = findings.iter().filter(|one| one["check"] == "grant");
     let of = granted.next().map(|grant| &grant["server"]);
     assert_eq!(of, Some(&trio.master.address().into()), "{findings:?}");
     trio.sentinels[2].kill();
-    let outcome = run(&trio.url(), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+    run(&trio, &["doctor"]).await.exits(69);
 }
 
 #[tokio::test]
 async fn all_nodes_of_a_cluster_are_examined() {
     let cluster = RedisCluster::start().await;
-    let outcome = run(&cluster.url(), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&cluster, &["doctor"]).await.exits(0);
     assert_eq!(marks(&outcome, "slots"), ['✓']);
     assert_eq!(
         marks(&outcome, "scripts"),
@@ -372,24 +360,23 @@ async fn all_nodes_of_a_cluster_are_examined() {
 async fn a_quorum_is_examined_as_a_whole() {
     let servers = [(); 3].map(|()| RedisServer::start());
     let urls = servers.each_ref().map(RedisServer::url);
-    let outcome = run(&urls.join(" "), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&urls.join(" "), &["doctor"]).await.exits(0);
     assert_eq!(marks(&outcome, "scripts"), ['✓'; 3]);
     assert_eq!(marks(&outcome, "majority"), ['✓']);
 
     let twice = urls[0].replace("127.0.0.1", "localhost");
-    let outcome = run(&format!("{} {} {twice}", urls[0], urls[1]), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run(&format!("{} {} {twice}", urls[0], urls[1]), &["doctor"])
+        .await
+        .exits(1);
     assert_eq!(marks(&outcome, "identity"), ['✗']);
     let outcome = run(&urls[..2].join(" "), &["doctor"]).await;
     assert_eq!(marks(&outcome, "majority"), ['!'], "{outcome:?}");
 
     servers[0].kill();
-    let outcome = run(&urls.join(" "), &["doctor"]).await;
-    assert_eq!(outcome.code, Some(0), "a majority runs: {outcome:?}");
+    let outcome = run(&urls.join(" "), &["doctor"]).await.exits(0);
     assert_eq!(marks(&outcome, "connection"), ['!']);
     servers[1].kill();
-    assert_eq!(run(&urls.join(" "), &["doctor"]).await.code, Some(69));
+    run(&urls.join(" "), &["doctor"]).await.exits(69);
 }
 
 #[tokio::test]
@@ -397,7 +384,7 @@ async fn a_slow_link_is_not_measured_as_often() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     proxy.delay_replies(Duration::from_millis(250));
-    let outcome = run(&proxy.url(), &["doctor"]).await;
+    let outcome = run(&proxy, &["doctor"]).await;
     assert_eq!(marks(&outcome, "round trip"), ['✓'], "{outcome:?}");
     let text = outcome.output.join("\n");
     let (_, rest) = text.split_once("slowest of ").expect(&text);

@@ -21,7 +21,7 @@ const FINISH: &str = "trap 'echo asked; read -r line; echo $line; exit 0' TERM
 
 fn electing(server: &RedisServer, options: &[&str], script: &str) -> Running {
     let words = [&["elect", "a"], options, &["--", "sh", "-c", script]].concat();
-    start(&server.url(), &words)
+    start(&server, &words)
 }
 
 /// Reads the number of the term.
@@ -41,8 +41,9 @@ async fn until_queued(server: &RedisServer) {
 /// Asks the leader to resign, until it has received that.
 async fn ask_to_resign(server: &RedisServer) {
     let text = "lock `a`: its holder was asked to release it, and does so when it is ready";
-    let outcome = run_until(&server.url(), &["release", "a", "--ask", "--yes"], text).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run_until(&server, &["release", "a", "--ask", "--yes"], text)
+        .await
+        .exits(0);
 }
 
 #[tokio::test]
@@ -72,20 +73,18 @@ async fn a_leader_that_is_stopped_resigns_at_once_and_ends_with_the_status_of_it
     one.signal(Signal::USR1);
     one.expect("usr1").await;
     one.signal(Signal::TERM);
-    let outcome = one.end().await;
-    assert_eq!(outcome.code, Some(7), "{outcome:?}");
+    one.end().await.exits(7);
     assert!(term(&mut other).await > first);
     let candidate = electing(&server, &options, script);
     until_queued(&server).await;
     candidate.signal(Signal::INT);
-    let outcome = candidate.end().await;
-    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+    candidate.end().await.exits(130);
     assert!(
         !server.exists("lock:{a}:queue").await,
         "it has left the queue"
     );
     other.signal(Signal::TERM);
-    assert_eq!(other.end().await.code, Some(7));
+    other.end().await.exits(7);
     assert!(!server.exists("lock:{a}").await, "it has resigned");
 }
 
@@ -112,8 +111,9 @@ async fn a_command_that_ends_runs_again_in_a_later_term_after_a_growing_pause() 
 async fn a_command_that_cannot_be_executed_ends_the_candidate() {
     let server = RedisServer::start();
     for (program, status) in [("/nonexistent", 127), ("/", 126)] {
-        let outcome = run(&server.url(), &["elect", "a", "--", program]).await;
-        assert_eq!(outcome.code, Some(status), "{outcome:?}");
+        let outcome = run(&server, &["elect", "a", "--", program])
+            .await
+            .exits(status);
         assert!(outcome.log.contains("could not execute"), "{outcome:?}");
         assert!(!server.exists("lock:{a}").await, "it has resigned");
     }
@@ -127,8 +127,9 @@ async fn a_lost_leadership_ends_the_command_before_the_next_term() {
     let mut running = electing(&server, &["--kill-after", "300ms"], script);
     let first = term(&mut running).await;
     let command = running.number().await;
-    let outcome = run(&server.url(), &["release", "a", "--force", "--yes"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&server, &["release", "a", "--force", "--yes"])
+        .await
+        .exits(0);
     assert!(term(&mut running).await > first);
     assert!(!is_running(command));
     assert!(running.log().contains("stopping the command"));
@@ -136,8 +137,7 @@ async fn a_lost_leadership_ends_the_command_before_the_next_term() {
     // The command ignores this signal. `rlock` ends with the command all the same.
     running.signal(Signal::TERM);
     assert!(server.del("lock:{a}").await);
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(137), "{outcome:?}");
+    running.end().await.exits(137);
     assert!(!is_running(second));
 }
 
@@ -154,7 +154,7 @@ async fn a_leader_that_is_asked_to_resign_finishes_its_work_and_campaigns_again(
         ask_to_resign(&server).await;
         one.expect("asked").await;
         let pid = format!("\"pid\":{},", one.pid());
-        let outcome = run_until(&server.url(), &["leader", "a", "--json"], &pid).await;
+        let outcome = run_until(&server, &["leader", "a", "--json"], &pid).await;
         assert_eq!(
             objects(&outcome)[0]["leader"]["term"],
             latest,
@@ -173,18 +173,17 @@ async fn a_leader_that_is_asked_to_resign_finishes_its_work_and_campaigns_again(
 async fn without_a_leader_there_is_none_to_show() {
     let server = RedisServer::start();
     let none = "election `a` has no leader";
-    let outcome = run(&server.url(), &["leader", "a"]).await;
+    let outcome = run(&server, &["leader", "a"]).await;
     assert_eq!((outcome.code, &*outcome.log), (Some(1), ""), "{outcome:?}");
     assert_eq!(outcome.output, [none]);
-    let outcome = run(&server.url(), &["leader", "a", "--json"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run(&server, &["leader", "a", "--json"]).await.exits(1);
     assert_eq!(outcome.output, [r#"{"key":"a","leader":null}"#]);
     for words in [
         &["leader", ""][..],
         &["leader", "", "--watch"],
         &["elect", "", "--", "true"],
     ] {
-        assert_eq!(run(&server.url(), words).await.code, Some(64), "{words:?}");
+        run(&server, words).await.exits(64);
     }
 }
 
@@ -201,10 +200,10 @@ async fn a_silent_leader_is_shown_even_if_its_term_is_unknown() {
         (&*first, Value::from(term / 128 * 128)),
         ("unknown", Value::Null),
     ] {
-        let outcome = run_until(&server.url(), &["leader", "a"], &shown(term)).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let outcome = run(&server.url(), &["leader", "a", "--json"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        run_until(&server, &["leader", "a"], &shown(term))
+            .await
+            .exits(0);
+        let outcome = run(&server, &["leader", "a", "--json"]).await.exits(0);
         let object = &objects(&outcome)[0]["leader"];
         assert_eq!(
             (&object["term"], &object["holder"]),
@@ -219,8 +218,7 @@ async fn a_silent_leader_is_shown_even_if_its_term_is_unknown() {
         server.del("lock:{a}:fence").await;
     }
     server.del("lock:{a}").await;
-    let outcome = run(&server.url(), &["leader", "a"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    run(&server, &["leader", "a"]).await.exits(1);
     leader.signal(Signal::CONT);
 }
 
@@ -241,8 +239,7 @@ async fn a_leader_is_asked_to_resign_only_after_a_question_or_with_yes() {
     let server = RedisServer::start();
     let mut leader = electing(&server, &[], LEAD);
     let term = term(&mut leader).await;
-    let outcome = run(&server.url(), &["release", "a", "--ask"]).await;
-    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    let outcome = run(&server, &["release", "a", "--ask"]).await.exits(64);
     assert!(
         outcome.log.contains("`--yes` sends the request"),
         "{outcome:?}"
@@ -297,9 +294,7 @@ async fn a_leader_is_shown_with_its_term_and_its_value() {
     let mut leader = electing(&server, &["--value", "10.0.3.7:8080"], LEAD);
     let term = term(&mut leader).await;
     let pid = format!("(pid {})", leader.pid());
-    let output = run_until(&server.url(), &["leader", "a"], &pid)
-        .await
-        .output;
+    let output = run_until(&server, &["leader", "a"], &pid).await.output;
     let [line] = &output[..] else {
         panic!("one line: {output:?}");
     };
@@ -310,7 +305,7 @@ async fn a_leader_is_shown_with_its_term_and_its_value() {
         "{line}"
     );
     let pid = format!("\"pid\":{},", leader.pid());
-    let outcome = run_until(&server.url(), &["leader", "a", "--json"], &pid).await;
+    let outcome = run_until(&server, &["leader", "a", "--json"], &pid).await;
     let object = &objects(&outcome)[0];
     let leader = &object["leader"];
     assert_eq!(
@@ -323,15 +318,15 @@ async fn a_leader_is_shown_with_its_term_and_its_value() {
             .is_some_and(|since| since.ends_with('Z'))
     );
     let shown = format!(" {} [10.0.3.7:8080]", leader["holder"]["pid"]);
-    run_until(&server.url(), &["ls"], &shown).await;
-    run_until(&server.url(), &["inspect", "a"], "value     10.0.3.7:8080").await;
+    run_until(&server, &["ls"], &shown).await;
+    run_until(&server, &["inspect", "a"], "value     10.0.3.7:8080").await;
     run_until(
-        &server.url(),
+        &server,
         &["inspect", "a", "--json"],
         "\"value\":\"10.0.3.7:8080\"",
     )
     .await;
-    let mut top = start(&server.url(), &["top"]);
+    let mut top = start(&server, &["top"]);
     while !top.line().await.contains(&shown) {}
 }
 
@@ -341,14 +336,9 @@ async fn a_value_of_a_kilobyte_is_announced_and_a_longer_one_exits_with_64() {
     let longest = "x".repeat(1024);
     let mut leader = electing(&server, &["--value", &longest], LEAD);
     term(&mut leader).await;
-    run_until(
-        &server.url(),
-        &["leader", "a"],
-        &format!(", value {longest}"),
-    )
-    .await;
+    run_until(&server, &["leader", "a"], &format!(", value {longest}")).await;
     // A list is not as wide as the value.
-    let list = run_until(&server.url(), &["ls"], "[xxx").await.output;
+    let list = run_until(&server, &["ls"], "[xxx").await.output;
     assert!(list[0].chars().count() < 200, "{list:?}");
     let words = [
         "elect",
@@ -358,8 +348,7 @@ async fn a_value_of_a_kilobyte_is_announced_and_a_longer_one_exits_with_64() {
         "--",
         "true",
     ];
-    let outcome = run(&server.url(), &words).await;
-    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    let outcome = run(&server, &words).await.exits(64);
     assert!(
         outcome
             .log
@@ -394,8 +383,8 @@ async fn an_observer_sees_each_change_until_its_output_is_closed() {
     let server = RedisServer::start();
     let mut leader = electing(&server, &["--value", "here"], LEAD);
     let mut latest = term(&mut leader).await;
-    let mut text = start(&server.url(), &["leader", "a", "--watch"]);
-    let mut json = start(&server.url(), &["leader", "a", "--watch", "--json"]);
+    let mut text = start(&server, &["leader", "a", "--watch"]);
+    let mut json = start(&server, &["leader", "a", "--watch", "--json"]);
     for n in 0..3 {
         for observer in [&mut text, &mut json] {
             let is_vacant = until_term(observer, latest).await;

@@ -9,8 +9,7 @@ use crate::common::{Running, rlock, run};
 /// Returns the variables of a command's environment.
 async fn environment_of(server: &RedisServer, options: &[&str]) -> BTreeMap<String, String> {
     let words = [&["run"], options, &["--", "env"]].concat();
-    let outcome = run(&server.url(), &words).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&server, &words).await.exits(0);
     let variables = outcome
         .output
         .iter()
@@ -39,10 +38,10 @@ async fn the_owner_is_the_one_that_the_server_knows() {
     let server = RedisServer::start();
     let script = ["--", "sh", "-c", "echo $RLOCK_OWNER; cat"];
     let words = [&["run", "-k", "a", "--prefix", "jobs:"][..], &script].concat();
-    let mut running = Running::start(rlock(&server.url(), &words));
+    let mut running = Running::start(rlock(&server, &words));
     let owner = running.line().await;
     assert_eq!(server.hgetall("jobs:{a}").await[&owner], "1");
-    assert_eq!(running.end().await.code, Some(0));
+    running.end().await.exits(0);
 }
 
 #[tokio::test]
@@ -74,8 +73,7 @@ async fn the_command_does_not_see_the_locks_of_an_outer_run() {
         "env",
     ];
     let words = [&["run", "-k", "a", "-k", "b"][..], &inner].concat();
-    let outcome = run(&server.url(), &words).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&server, &words).await.exits(0);
     let has = |line: &str| outcome.output.iter().any(|other| other == line);
     assert!(has("RLOCK_KEY=c") && has("RLOCK_KEY_1=c") && has("RLOCK_KEYS=1"));
     let stale = outcome.output.iter().find(|line| line.contains("_2="));
@@ -86,7 +84,7 @@ async fn the_command_does_not_see_the_locks_of_an_outer_run() {
 async fn the_prefix_and_the_lease_come_from_the_environment() {
     let server = RedisServer::start();
     let words = ["run", "-k", "a", "--", "sh", "-c", "echo held; cat"];
-    let mut command = rlock(&server.url(), &words);
+    let mut command = rlock(&server, &words);
     command
         .env("RLOCK_PREFIX", "jobs:")
         .env("RLOCK_LEASE", "2h");
@@ -94,7 +92,7 @@ async fn the_prefix_and_the_lease_come_from_the_environment() {
     holder.expect("held").await;
     let left = server.pttl("jobs:{a}").await;
     assert!(left > 3_600_000, "{left}");
-    assert_eq!(holder.end().await.code, Some(0));
+    holder.end().await.exits(0);
 }
 
 #[tokio::test]
@@ -102,9 +100,9 @@ async fn min_hold_does_not_keep_the_lock_after_a_failure() {
     let server = RedisServer::start();
     for (command, code) in [(&["sh", "-c", "exit 3"][..], 3), (&["/no/such/file"], 127)] {
         let words = ["run", "-n", "-k", "a", "--min-hold", "1h", "--"];
-        let outcome = run(&server.url(), &[&words, command].concat()).await;
-        assert_eq!(outcome.code, Some(code), "{outcome:?}");
-        let outcome = run(&server.url(), &["run", "-n", "-k", "a", "--", "true"]).await;
-        assert_eq!(outcome.code, Some(0), "after {code}: {outcome:?}");
+        run(&server, &[&words, command].concat()).await.exits(code);
+        run(&server, &["run", "-n", "-k", "a", "--", "true"])
+            .await
+            .exits(0);
     }
 }

@@ -42,8 +42,7 @@ async fn without_a_server_each_subcommand_exits_with_69() {
         port::number(&port::listen())
     );
     for words in CONNECTING {
-        let outcome = run(&unused, words).await;
-        assert_eq!(outcome.code, Some(69), "{words:?}: {outcome:?}");
+        let outcome = run(&unused, words).await.exits(69);
         assert!(outcome.output.is_empty(), "{words:?}: {outcome:?}");
         assert!(outcome.log.contains("refused"), "{words:?}: {outcome:?}");
         assert!(!outcome.log.contains("s3cret"), "{words:?}: {outcome:?}");
@@ -54,8 +53,7 @@ async fn without_a_server_each_subcommand_exits_with_69() {
 async fn an_embedded_store_and_a_wrong_url_exit_with_64() {
     for url in ["memory:orders", "redis:s3cret", "http://u:s3cret@h/"] {
         for words in CONNECTING {
-            let outcome = run(url, words).await;
-            assert_eq!(outcome.code, Some(64), "{url} {words:?}: {outcome:?}");
+            let outcome = run(url, words).await.exits(64);
             assert!(outcome.output.is_empty(), "{outcome:?}");
             assert!(!outcome.log.contains("s3cret"), "{outcome:?}");
             let reason = outcome.log.contains("locks nothing");
@@ -76,16 +74,14 @@ async fn a_missing_permission_exits_with_69_and_is_named() {
         (&["ls", "--scan"], "scan"),
         (&["release", "order:42", "--revoke", "--yes"], "publish"),
     ] {
-        let outcome = run(&url, words).await;
-        assert_eq!(outcome.code, Some(69), "{words:?}: {outcome:?}");
+        let outcome = run(&url, words).await.exits(69);
         assert!(
             outcome.log.contains(&format!("'{command}")),
             "{words:?}: {outcome:?}"
         );
     }
     // The holder does not reply, but the store does.
-    let outcome = run(&url, &["inspect", "order:42"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&url, &["inspect", "order:42"]).await.exits(0);
     assert!(outcome.output[1].contains("does not reply"), "{outcome:?}");
 }
 
@@ -128,8 +124,7 @@ async fn an_operator_who_looks_needs_the_permissions_of_the_page() {
             "its holder stops its body",
         ),
     ] {
-        let outcome = run_until(&url, words, expected).await;
-        assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+        run_until(&url, words, expected).await.exits(0);
     }
     let log: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG"]).await;
     let log: Vec<String> = log.iter().map(|entry| format!("{entry:?}")).collect();

@@ -97,7 +97,7 @@ async fn hostile_keys_and_holders_do_not_reach_the_terminal() {
         &["release", &format!("a{HOSTILE}"), "--token", "9", "--yes"],
     ] {
         // The visible rest of the sequence that clears a screen.
-        let outcome = run_until(&server.url(), words, "[2J").await;
+        let outcome = run_until(&server, words, "[2J").await;
         assert_harmless(&outcome);
         if words[0] == "ls" && words.contains(&"--json") {
             assert_eq!(objects(&outcome)[0]["key"], format!("a{HOSTILE}"));
@@ -125,7 +125,7 @@ async fn a_hostile_value_of_a_leader_does_not_reach_the_terminal() {
     let server = RedisServer::start();
     let mut words = vec!["elect", "a", "--value", HOSTILE, "--", "sh", "-c"];
     words.push("echo leads; exec sleep 600");
-    let mut leader = start(&server.url(), &words);
+    let mut leader = start(&server, &words);
     leader.expect("leads").await;
     for words in [
         &["leader", "a"][..],
@@ -134,13 +134,13 @@ async fn a_hostile_value_of_a_leader_does_not_reach_the_terminal() {
         &["inspect", "a", "--json"],
         &["ls"],
     ] {
-        let outcome = run_until(&server.url(), words, "[2J").await;
+        let outcome = run_until(&server, words, "[2J").await;
         assert_harmless(&outcome);
         if words[0] == "leader" && words.contains(&"--json") {
             assert_eq!(objects(&outcome)[0]["leader"]["value"], HOSTILE);
         }
     }
-    let mut observer = start(&server.url(), &["leader", "a", "--watch"]);
+    let mut observer = start(&server, &["leader", "a", "--watch"]);
     let line = observer.line().await;
     assert!(line.contains("[2J") && line.ends_with('y'), "{line:?}");
     let mut shell = Shell::start(&server);

@@ -24,21 +24,22 @@ fn fact<'a>(output: &'a [String], name: &str) -> &'a str {
 #[tokio::test]
 async fn a_free_lock_exits_with_1() {
     let server = RedisServer::start();
-    let outcome = run(&server.url(), &["inspect", "order:42"]).await;
+    let outcome = run(&server, &["inspect", "order:42"]).await;
     assert_eq!((outcome.code, &*outcome.log), (Some(1), ""), "{outcome:?}");
     assert_eq!(outcome.output, ["lock `order:42` is free"]);
-    let outcome = run(&server.url(), &["inspect", "order:42", "--json"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run(&server, &["inspect", "order:42", "--json"])
+        .await
+        .exits(1);
     assert_eq!(outcome.output, [r#"{"free":true,"key":"order:42"}"#]);
     assert!(server.keys("*").await.is_empty(), "nothing is taken");
-    assert_eq!(run(&server.url(), &["inspect", ""]).await.code, Some(64));
+    run(&server, &["inspect", ""]).await.exits(64);
 }
 
 #[tokio::test]
 async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
-    let waiter = start(&server.url(), &["run", "-k", "order:42", "--", "true"]);
+    let waiter = start(&server, &["run", "-k", "order:42", "--", "true"]);
     eventually(LONG, "it waits", async || {
         server.exists("lock:{order:42}:queue").await
     })
@@ -47,7 +48,7 @@ async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     // Both have replied in time.
     let mut output = Vec::new();
     eventually(LONG, "the holder and the waiter are named", async || {
-        output = run(&server.url(), &["inspect", "order:42"]).await.output;
+        output = run(&server, &["inspect", "order:42"]).await.output;
         let shown = output.join("\n");
         shown.contains(&pid) && shown.contains(&format!("(pid {}), owner ", waiter.pid()))
     })
@@ -64,7 +65,7 @@ async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     let queue = fact(&output, "queue");
     assert!(queue.starts_with("1. rlock/"), "{queue}");
     let pid = format!("\"pid\":{}", waiter.pid());
-    let outcome = run_until(&server.url(), &["inspect", "order:42", "--json"], &pid).await;
+    let outcome = run_until(&server, &["inspect", "order:42", "--json"], &pid).await;
     let object = &objects(&outcome)[0];
     assert_eq!(
         (&object["free"], &object["waiter_count"]),
@@ -86,8 +87,7 @@ async fn silence_is_a_diagnosis() {
     let mut holder = hold(&server, &["-k", "order:42", "--lease", "10h"]).await;
     holder.stop();
     let silent = async || {
-        let outcome = run(&server.url(), &["inspect", "order:42"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = run(&server, &["inspect", "order:42"]).await.exits(0);
         let shown = outcome.output.join("\n");
         let is_seen = shown.contains("address   127.0.0.1:") && shown.contains(", still connected");
         (fact(&outcome.output, "holder").to_owned(), is_seen)
@@ -110,7 +110,7 @@ async fn silence_is_a_diagnosis() {
             "{text}"
         );
     }
-    let outcome = run(&server.url(), &["inspect", "order:42", "--json"]).await;
+    let outcome = run(&server, &["inspect", "order:42", "--json"]).await;
     assert!(objects(&outcome)[0]["holder"].is_null(), "{outcome:?}");
     assert!(objects(&outcome)[0]["address"].is_null(), "{outcome:?}");
 }
@@ -138,11 +138,11 @@ async fn a_free_lock_is_told_apart_from_one_of_a_silent_holder() {
             "other software wrote this lock; the lock has no lease",
         ),
     ] {
-        let outcome = run_until(&server.url(), &["inspect", key], expected).await;
+        let outcome = run_until(&server, &["inspect", key], expected).await;
         let holder = fact(&outcome.output, "holder");
         assert!(holder.contains(expected), "{key}: {holder}");
     }
-    let outcome = run(&server.url(), &["inspect", "list"]).await;
+    let outcome = run(&server, &["inspect", "list"]).await;
     let expected = "other software wrote its key, which is not a hash (WRONGTYPE)";
     assert!(outcome.log.contains(expected), "{outcome:?}");
 }
@@ -153,11 +153,11 @@ async fn a_holder_that_was_asked_and_has_not_stopped_is_shown_as_such() {
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");
     let json = ["inspect", "order:42", "--json"];
-    run_until(&server.url(), &json, "\"revoked_for_ms\":null").await;
+    run_until(&server, &json, "\"revoked_for_ms\":null").await;
     let asked = ["release", "order:42", "--revoke", "--yes"];
-    run_until(&server.url(), &asked, "its holder stops its body").await;
+    run_until(&server, &asked, "its holder stops its body").await;
     let why = "has not stopped yet";
-    let outcome = run_until(&server.url(), &["inspect", "order:42"], why).await;
+    let outcome = run_until(&server, &["inspect", "order:42"], why).await;
     let fact = fact(&outcome.output, "revoked");
     assert!(
         fact.ends_with(" ago, and its body has not stopped yet"),
@@ -180,8 +180,8 @@ async fn until_shown(watching: &mut Running, last: &mut String, text: &str) {
 async fn a_lock_is_watched_with_one_line_for_each_change() {
     let server = RedisServer::start();
     let watch = ["inspect", "order:42", "--watch", "--interval", "100ms"];
-    let (mut text, mut last) = (start(&server.url(), &watch), String::new());
-    let mut json = start(&server.url(), &[&watch[..], &["--json"]].concat());
+    let (mut text, mut last) = (start(&server, &watch), String::new());
+    let mut json = start(&server, &[&watch[..], &["--json"]].concat());
     let client = client(&server).await;
     let lock = client.lock("order:42").wait(LONG);
     for _ in 0..2 {
@@ -225,6 +225,5 @@ async fn a_lock_is_watched_with_one_line_for_each_change() {
     shell.press(CTRL_C);
     shell.is_back_after(130).await;
     let words = ["inspect", "k", "--interval", "1s"];
-    let outcome = run("redis://localhost/", &words).await;
-    assert_eq!(outcome.code, Some(64), "it needs `--watch`: {outcome:?}");
+    run("redis://localhost/", &words).await.exits(64);
 }

@@ -13,7 +13,7 @@ const ECHO_SIGNALS: &str = "for s in HUP INT TERM USR1; do trap \"echo $s; exit 
 fn holding(server: &RedisServer, options: &[&str], script: &str) -> Running {
     let words = ["run", "-k", "a", "--kill-after", "1h"];
     let words = [&words[..], options, &["--", "sh", "-c", script]].concat();
-    start(&server.url(), &words)
+    start(&server, &words)
 }
 
 #[tokio::test]
@@ -26,8 +26,7 @@ async fn a_command_whose_lock_is_replaced_is_stopped_and_the_new_lock_stays() {
     let _: i64 = server
         .command(&["EVAL", script, "1", "lock:{a}", other])
         .await;
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(124), "{outcome:?}");
+    let outcome = running.end().await.exits(124);
     assert_eq!(outcome.output, ["INT"]);
     assert_eq!(server.hgetall("lock:{a}").await[other], "1");
 }
@@ -39,8 +38,7 @@ async fn a_command_may_run_on_without_its_lock() {
     assert!(server.del("lock:{a}").await);
     running.logs("runs on").await;
     running.send("done");
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = running.end().await.exits(0);
     assert_eq!(outcome.output, ["done"]);
 }
 
@@ -53,11 +51,10 @@ async fn a_group_that_does_not_stop_is_killed() {
     let server = RedisServer::start();
     for script in [stubborn, orphan] {
         let words = ["run", "-k", "a", "--kill-after", "300ms", "--", "sh", "-c"];
-        let mut running = start(&server.url(), &[&words[..], &[script]].concat());
+        let mut running = start(&server, &[&words[..], &[script]].concat());
         let child = running.number().await;
         assert!(server.del("lock:{a}").await);
-        let outcome = running.end().await;
-        assert_eq!(outcome.code, Some(124), "{outcome:?}");
+        let outcome = running.end().await.exits(124);
         assert!(outcome.log.contains("killing it"), "{outcome:?}");
         assert!(!is_running(child), "no orphans");
     }
@@ -70,7 +67,7 @@ async fn a_command_that_is_stopped_by_a_signal_is_stopped_all_the_same() {
     let child = running.number().await;
     stop_process(child).await;
     assert!(server.del("lock:{a}").await);
-    assert_eq!(running.end().await.code, Some(124));
+    running.end().await.exits(124);
     assert!(!is_running(child));
 }
 
@@ -87,8 +84,7 @@ async fn max_hold_stops_the_command_and_keeps_the_lock_until_then() {
     let running = Running::start(deaf);
     running.logs("stopping the command").await;
     assert!(server.exists("lock:{a}").await, "the command still runs");
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(124), "{outcome:?}");
+    running.end().await.exits(124);
     assert!(!server.exists("lock:{a}").await, "released");
 }
 
@@ -99,8 +95,7 @@ async fn a_server_that_dies_ends_the_command_with_its_lease() {
     // The command ends in the same way if a busy machine loses the lock before the server dies.
     running.logs("command started").await;
     server.kill();
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(124), "{outcome:?}");
+    let outcome = running.end().await.exits(124);
     assert!(outcome.log.contains("stopping the command"), "{outcome:?}");
 }
 
@@ -110,8 +105,7 @@ async fn a_command_that_ends_while_the_server_is_away_keeps_its_status() {
     let mut running = hold(&server, &["-k", "a"]).await;
     server.kill();
     running.send("done");
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = running.end().await.exits(0);
     assert!(outcome.log.contains("could not release"), "{outcome:?}");
 }
 
@@ -128,8 +122,7 @@ async fn a_loss_that_only_the_release_finds_is_reported() {
         running.expect("held").await;
         assert!(server.del("lock:{a}").await);
         running.send("");
-        let outcome = running.end().await;
-        assert_eq!(outcome.code, Some(expected), "{policy}: {outcome:?}");
+        let outcome = running.end().await.exits(expected);
         assert!(outcome.log.contains("was lost"), "{policy}: {outcome:?}");
     }
 }

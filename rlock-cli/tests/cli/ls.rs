@@ -21,8 +21,7 @@ async fn ls_without_locks_prints_no_row_and_succeeds() {
         &["ls", "--scan"],
         &["ls", "order:*"],
     ] {
-        let outcome = run(&server.url(), words).await;
-        assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+        let outcome = run(&server, words).await.exits(0);
         assert_eq!((outcome.output.len(), &*outcome.log), (0, ""), "{words:?}");
     }
     assert!(server.keys("*").await.is_empty(), "nothing is taken");
@@ -32,10 +31,10 @@ async fn ls_without_locks_prints_no_row_and_succeeds() {
 async fn a_row_has_key_holder_age_lease_and_waiters() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42", "-k", "job", "--lease", "10h"]).await;
-    let _waiters = [(); 2].map(|()| start(&server.url(), &["run", "-k", "order:42", "--", "true"]));
+    let _waiters = [(); 2].map(|()| start(&server, &["run", "-k", "order:42", "--", "true"]));
     let mut rows = Vec::new();
     eventually(LONG, "both wait", async || {
-        rows = run(&server.url(), &["ls"]).await.output;
+        rows = run(&server, &["ls"]).await.output;
         rows.get(1).is_some_and(|row| row.ends_with('2'))
     })
     .await;
@@ -59,7 +58,7 @@ async fn a_row_has_key_holder_age_lease_and_waiters() {
     }
     let starts: BTreeSet<_> = rows.iter().map(|row| row.find("rlock/")).collect();
     assert_eq!(starts.len(), 1, "aligned: {rows:?}");
-    let listed = run_until(&server.url(), &["ls", "ord*:?2"], "order:42").await;
+    let listed = run_until(&server, &["ls", "ord*:?2"], "order:42").await;
     assert_eq!(listed.output.len(), 1, "{listed:?}");
 }
 
@@ -69,12 +68,12 @@ async fn a_job_is_one_row_with_its_last_tick() {
     for tick in [tick_at(-20), tick_at(-10), tick_at(0)] {
         for job in ["a", "b:c"] {
             let words = ["once", job, "--tick", &tick, "--", "true"];
-            assert_eq!(run(&server.url(), &words).await.code, Some(0));
+            run(&server, &words).await.exits(0);
         }
     }
-    let objects = objects(&run(&server.url(), &["ls", "--json"]).await);
+    let objects = objects(&run(&server, &["ls", "--json"]).await);
     assert_eq!(objects.len(), 6, "{objects:?}");
-    let rows = run(&server.url(), &["ls"]).await.output;
+    let rows = run(&server, &["ls"]).await.output;
     let keys: Vec<_> = rows.iter().map(|row| row.split(' ').next()).collect();
     let last = [2, 5].map(|n: usize| objects[n]["key"].as_str());
     assert_eq!(keys, last, "{rows:?}");
@@ -89,7 +88,7 @@ async fn with_json_each_lock_is_an_object() {
     let client = builder.connect(&server.url()).await.expect("it runs");
     let lock = client.lock("order:42").label("order:<id>");
     let guard = lock.acquire().await.expect("free");
-    let outcome = run_until(&server.url(), &["ls", "--json"], "order:42").await;
+    let outcome = run_until(&server, &["ls", "--json"], "order:42").await;
     let object = &objects(&outcome)[0];
     assert_eq!(object["key"], "order:42");
     assert_eq!(object["owner"], guard.owner());
@@ -127,13 +126,13 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
         .command(&["HSET", "lock:{foreign}", "other", "1"])
         .await;
     holder.stop();
-    let mut top = start(&server.url(), &["top"]);
+    let mut top = start(&server, &["top"]);
     let silent = "1 held, 0 waiters, 0 lost, 1 client does not reply";
     while !top.line().await.contains(silent) {}
     drop(top);
     // A store with few keys is scanned anyway.
     for words in [&["ls"][..], &["ls", "--scan"]] {
-        let found = run_until(&server.url(), words, "(retained)").await;
+        let found = run_until(&server, words, "(retained)").await;
         let [foreign, kept, _, stopped] = &found.output[..] else {
             panic!("{found:?}")
         };
@@ -147,7 +146,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
     }
     let fill = "for i = 1, 40000 do redis.call('SET', 'other:' .. i, '') end return 1";
     let _: u64 = server.command(&["EVAL", fill, "0"]).await;
-    let found = run_until(&server.url(), &["ls"], "(retained)").await;
+    let found = run_until(&server, &["ls"], "(retained)").await;
     assert!(
         found.log.contains("1 client does not reply; `--scan`"),
         "{found:?}"
@@ -155,7 +154,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
     holder.kill();
     let mut log = String::new();
     eventually(LONG, "the client is gone", async || {
-        log = run(&server.url(), &["ls"]).await.log;
+        log = run(&server, &["ls"]).await.log;
         !log.contains("reply")
     })
     .await;
@@ -163,7 +162,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
         log.contains("not all keys of the store were scanned; `--scan`"),
         "{log}"
     );
-    let found = run_until(&server.url(), &["ls", "--scan"], "(retained)").await;
+    let found = run_until(&server, &["ls", "--scan"], "(retained)").await;
     assert!(found.output.iter().any(|row| row.contains("(min_hold)")));
     assert_eq!(found.log, "", "{found:?}");
 }
@@ -185,7 +184,7 @@ async fn foreign_data_hides_no_lock() {
         redis.call('RPUSH', 'lock:{queue}:fence', '1')
         return 1";
     let _: u64 = server.command(&["EVAL", foreign, "0"]).await;
-    let found = run(&server.url(), &["ls", "--scan"]).await;
+    let found = run(&server, &["ls", "--scan"]).await;
     assert_eq!((found.code, &*found.log), (Some(0), ""), "{found:?}");
     let keys = found.output.iter().filter_map(|row| row.split(' ').next());
     let expected = ["count", "large", "order:42", "owner", "queue", "text"];
@@ -194,8 +193,7 @@ async fn foreign_data_hides_no_lock() {
         assert!(found.output[row].contains("(other software)"), "{found:?}");
     }
     let forced = ["release", "owner", "--force", "--yes"];
-    let forced = run(&server.url(), &forced).await;
-    assert_eq!(forced.code, Some(69), "{forced:?}");
+    let forced = run(&server, &forced).await.exits(69);
     assert!(forced.log.contains("delete the key"), "{forced:?}");
 }
 
@@ -225,7 +223,7 @@ async fn ls_repeats_its_list_until_its_output_is_closed() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");
-    let mut watching = start(&server.url(), &["ls", "--watch", "100ms"]);
+    let mut watching = start(&server, &["ls", "--watch", "100ms"]);
     for _ in 0..2 {
         while !watching.line().await.starts_with("order:42") {}
         assert_eq!(watching.line().await, "");
@@ -270,7 +268,8 @@ async fn ls_repeats_its_list_until_its_output_is_closed() {
 #[tokio::test]
 async fn an_interval_is_a_duration() {
     for interval in ["order:*", "1ms", "25h"] {
-        let outcome = run("redis://localhost/", &["ls", "--watch", interval]).await;
-        assert_eq!(outcome.code, Some(64), "{interval}: {outcome:?}");
+        run("redis://localhost/", &["ls", "--watch", interval])
+            .await
+            .exits(64);
     }
 }

@@ -4,7 +4,6 @@ mod common;
 
 mod cron;
 mod doctor;
-mod drill;
 mod elect;
 mod environment;
 mod extend;

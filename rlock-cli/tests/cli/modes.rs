@@ -15,18 +15,18 @@ async fn shared_runs_go_on_at_once_and_exclusive_ones_wait() {
         hold_stubbornly(&server, &["--shared", "-k", "data"]).await,
     ];
     let words = ["run", "-n", "-k", "data", "--", "echo", "ran"];
-    assert_eq!(run(&server.url(), &words).await.code, Some(75));
-    let outcome = run(&server.url(), &["inspect", "data"]).await;
+    run(&server, &words).await.exits(75);
+    let outcome = run(&server, &["inspect", "data"]).await;
     let mode = "mode      shared, 2 holders".to_owned();
     assert!(outcome.output.contains(&mode), "{outcome:?}");
-    let outcome = run(&server.url(), &["inspect", "data", "--json"]).await;
+    let outcome = run(&server, &["inspect", "data", "--json"]).await;
     let object = &objects(&outcome)[0];
     assert_eq!(
         (&object["mode"], &object["holder_count"], &object["permits"]),
         (&"shared".into(), &2.into(), &None::<u32>.into())
     );
     assert_eq!(object["other_owners"].as_array().map(Vec::len), Some(1));
-    let help = run(&server.url(), &["inspect", "--help"]).await.output;
+    let help = run(&server, &["inspect", "--help"]).await.output;
     let help = help.join(" ");
     for field in [
         "mode",
@@ -39,7 +39,7 @@ async fn shared_runs_go_on_at_once_and_exclusive_ones_wait() {
         assert!(help.contains(field), "{field}: {help}");
     }
     eventually(LONG, "both are listed", async || {
-        let listed = run(&server.url(), &["ls"]).await.output;
+        let listed = run(&server, &["ls"]).await.output;
         listed
             .iter()
             .filter(|line| line.contains(" (shared)"))
@@ -49,19 +49,18 @@ async fn shared_runs_go_on_at_once_and_exclusive_ones_wait() {
     .await;
     let asked = ["release", "--revoke", "--yes", "data"];
     run_until(
-        &server.url(),
+        &server,
         &asked,
         ", and by 1 other holder; revoking it from all",
     )
     .await;
     let text = "lock `data`: its holders stop their bodies, and then release it";
-    let asked = run_until(&server.url(), &asked, text).await;
-    assert_eq!(asked.code, Some(0), "{asked:?}");
+    run_until(&server, &asked, text).await.exits(0);
     for reader in readers {
-        assert_eq!(reader.end().await.code, Some(124));
+        reader.end().await.exits(124);
     }
     eventually(LONG, "it is free", async || {
-        run(&server.url(), &words).await.code == Some(0)
+        run(&server, &words).await.code == Some(0)
     })
     .await;
 }
@@ -88,7 +87,7 @@ async fn an_asked_lock_is_released_when_its_last_holder_has_released_it() {
     ];
     let words = ["release", "--revoke", "--yes", "--wait", "1h", "data"];
     let asking = loop {
-        let asking = start(&server.url(), &words);
+        let asking = start(&server, &words);
         // The plan and the two requests take six messages with their replies.
         if asks_on(&server, &asking, 6).await {
             break asking;
@@ -97,7 +96,7 @@ async fn an_asked_lock_is_released_when_its_last_holder_has_released_it() {
     let [first, last] = &mut readers;
     first.send("");
     eventually(LONG, "one has released it", async || {
-        let outcome = run(&server.url(), &["inspect", "data", "--json"]).await;
+        let outcome = run(&server, &["inspect", "data", "--json"]).await;
         objects(&outcome)[0]["holder_count"] == 1
     })
     .await;
@@ -123,14 +122,13 @@ async fn the_plan_and_the_outcome_of_a_release_speak_of_all_holders() {
         hold(&server, &["-s", "-k", "data"]).await,
     ];
     let token = ["release", "--token", "1", "--yes", "data"];
-    let outcome = run(&server.url(), &token).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run(&server, &token).await.exits(1);
     let plan = "other holder; taking it from the one with the token 1; its body may run on";
     let reason = "is not released: no holder that replies has the token 1";
     for text in [plan, reason] {
         assert!(outcome.log.contains(text), "{outcome:?}");
     }
-    let outcome = run(&server.url(), &["release", "--force", "--yes", "data"]).await;
+    let outcome = run(&server, &["release", "--force", "--yes", "data"]).await;
     let plan = "other holder; taking it from all of them; their bodies may run on";
     assert!(outcome.log.contains(plan), "{outcome:?}");
     assert_eq!(outcome.output, ["lock `data`: taken from all its holders"]);
@@ -144,12 +142,11 @@ async fn of_several_holders_only_a_silent_one_keeps_a_lock_that_is_asked_for() {
     let other = hold(&server, &options).await;
     silent.stop();
     let asked = ["release", "--revoke", "--yes", "data"];
-    let outcome = run(&server.url(), &asked).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = run(&server, &asked).await.exits(1);
     let reason =
         "it was revoked from those of its holders that reply; take it from all with `--force`";
     assert!(outcome.log.contains(reason), "{outcome:?}");
-    assert_eq!(other.end().await.code, Some(124));
+    other.end().await.exits(124);
     assert!(server.exists("lock:{data}").await, "one still holds it");
 }
 
@@ -160,14 +157,14 @@ async fn as_many_runs_go_on_at_once_as_there_are_permits() {
     let one = hold(&server, &permits).await;
     let _other = hold(&server, &permits).await;
     let words = [&["run", "-n"], &permits[..], &["--", "echo", "ran"]].concat();
-    let outcome = run(&server.url(), &words).await;
+    let outcome = run(&server, &words).await;
     assert_eq!(
         (outcome.code, outcome.output.len()),
         (Some(75), 0),
         "{outcome:?}"
     );
-    assert_eq!(one.end().await.code, Some(0));
-    assert_eq!(run(&server.url(), &words).await.output, ["ran"]);
+    one.end().await.exits(0);
+    assert_eq!(run(&server, &words).await.output, ["ran"]);
 }
 
 #[tokio::test]
@@ -177,20 +174,16 @@ async fn a_run_that_takes_several_permits_is_shown_with_them() {
     let _several = hold(&server, &[&permits[..], &["--take", "6"]].concat()).await;
     let _one = hold(&server, &permits).await;
     let words = [&["run", "-n"], &permits[..], &["--take", "2", "--", "true"]].concat();
-    assert_eq!(
-        run(&server.url(), &words).await.code,
-        Some(75),
-        "one is left"
-    );
-    let outcome = run(&server.url(), &["inspect", "exports"]).await;
+    run(&server, &words).await.exits(75);
+    let outcome = run(&server, &["inspect", "exports"]).await;
     let mode = "mode      7 of 8 permits".to_owned();
     assert!(outcome.output.contains(&mode), "{outcome:?}");
-    let outcome = run(&server.url(), &["inspect", "exports", "--json"]).await;
+    let outcome = run(&server, &["inspect", "exports", "--json"]).await;
     let object = &objects(&outcome)[0];
     let shown = ["permits", "permits_taken", "holder_count"].map(|field| object[field].as_u64());
     assert_eq!(shown, [Some(8), Some(7), Some(2)], "{object}");
     eventually(LONG, "each has a row", async || {
-        let rows = run(&server.url(), &["ls"]).await.output.join(" ");
+        let rows = run(&server, &["ls"]).await.output.join(" ");
         rows.contains("(6 of 8 permits)") && rows.contains("(1 of 8 permits)")
     })
     .await;
@@ -208,7 +201,6 @@ async fn shared_with_permits_and_invalid_numbers_of_permits_are_refused() {
         &["--permits", "2", "--take", "3"],
     ] {
         let words = [&["run", "-k", "a"], words, &["--", "true"]].concat();
-        let outcome = run(&server.url(), &words).await;
-        assert_eq!(outcome.code, Some(64), "{outcome:?}");
+        run(&server, &words).await.exits(64);
     }
 }

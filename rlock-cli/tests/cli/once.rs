@@ -21,13 +21,13 @@ fn call<'a>(tick: &'a str, options: &[&'a str], script: &'a str) -> Vec<&'a str>
 }
 
 async fn called(server: &RedisServer, tick: &str, options: &[&str]) -> Outcome {
-    run(&server.url(), &call(tick, options, "echo ran")).await
+    run(&server, &call(tick, options, "echo ran")).await
 }
 
 /// Starts a call whose command prints its process id, and runs until its input ends.
 async fn running(server: &RedisServer, tick: &str, options: &[&str]) -> (Running, i32) {
     let script = "echo $$; read -r line; exit ${line:-0}";
-    let mut running = start(&server.url(), &call(tick, options, script));
+    let mut running = start(&server, &call(tick, options, script));
     let command = running.number().await;
     (running, command)
 }
@@ -35,7 +35,7 @@ async fn running(server: &RedisServer, tick: &str, options: &[&str]) -> (Running
 /// Starts a call with `--retry`, and returns when it waits for the host that runs the tick.
 async fn waiting(server: &RedisServer, tick: &str, options: &[&str]) -> Running {
     let options = [&["-v", "--retry"], options].concat();
-    let waiting = start(&server.url(), &call(tick, &options, "echo ran"));
+    let waiting = start(&server, &call(tick, &options, "echo ran"));
     waiting.logs("waiting, because").await;
     waiting
 }
@@ -75,7 +75,7 @@ async fn the_first_call_runs_the_command_and_later_ones_do_nothing() {
     assert_eq!((idle.code, &*idle.log), (Some(0), ""), "{idle:?}");
     has_run(&called(&server, &other, &[]).await);
     let other_job = ["once", "b", "--tick", &tick, "--", "echo", "ran"];
-    has_run(&run(&server.url(), &other_job).await);
+    has_run(&run(&server, &other_job).await);
 }
 
 #[tokio::test]
@@ -83,15 +83,14 @@ async fn the_tick_and_the_lock_are_in_the_environment_of_the_command() {
     let server = RedisServer::start();
     let script = "echo $RLOCK_TICK $RLOCK_KEY; test $RLOCK_TOKEN -gt 0";
     let words = ["once", "jobs:a", "--", "sh", "-c", script];
-    let mut command = rlock(&server.url(), &words);
+    let mut command = rlock(&server, &words);
     let seconds: u64 = tick_at(0)[1..].parse().expect("a number");
     let tick = UNIX_EPOCH + Duration::from_secs(seconds);
     let utc = humantime::format_rfc3339_seconds(tick).to_string();
     let local = tick + Duration::from_secs(5 * 3600 + 30 * 60);
     let local = humantime::format_rfc3339_seconds(local).to_string();
     command.env("RLOCK_TICK", local.replace('Z', "+05:30"));
-    let outcome = Running::start(command).end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = Running::start(command).end().await.exits(0);
     assert_eq!(outcome.output, [format!("{utc} jobs%3Aa:{utc}")]);
     assert_eq!(outcome.log, "");
 }
@@ -134,10 +133,10 @@ async fn a_tick_after_its_window_is_missed_unless_the_store_has_a_record() {
     let (mut manual, _) = running(&server, &past, &["--again"]).await;
     let words = call(&past, &["-E", "9"], "echo ran");
     let pid = format!("(pid {})", manual.pid());
-    let taken = run_until(&server.url(), &words, &pid).await;
+    let taken = run_until(&server, &words, &pid).await;
     has_not_run(&taken, 9, "is taken: lock `a:");
     manual.send("");
-    assert_eq!(manual.end().await.code, Some(0));
+    manual.end().await.exits(0);
     for (options, code) in [(&["-v"][..], 0), (&["-v", "--retry", "-E", "9"], 9)] {
         let done = "is done; ";
         has_not_run(&called(&server, &past, options).await, code, done);
@@ -156,14 +155,14 @@ async fn a_tick_whose_only_run_has_failed_with_retry_is_missed_after_its_window(
     let start = |option, script| {
         let words = ["once", "a", "--retry", "--window", "3s", "--tick", &tick];
         let command = ["--", "sh", "-c", script];
-        start(&server.url(), &[&words[..], option, &command].concat())
+        start(&server, &[&words[..], option, &command].concat())
     };
     let mut runner = start(&[], "echo begun; read -r line; exit 3");
     runner.expect("begun").await;
     let taken = start(&["-E", "9"], "echo ran").end().await;
     has_not_run(&taken, 9, "is taken");
     runner.send("");
-    assert_eq!(runner.end().await.code, Some(3));
+    runner.end().await.exits(3);
     has_not_run(&start(&[], "echo ran").end().await, 79, "was missed");
 }
 
@@ -179,11 +178,7 @@ async fn a_done_tick_stays_done_for_24_windows_or_a_day() {
     ] {
         let tick = tick_at(offset);
         let words = ["once", "a", "--tick", &tick, "--window", window];
-        let outcome = run(
-            &server.url(),
-            &[&words[..], &["--", "echo", "ran"]].concat(),
-        )
-        .await;
+        let outcome = run(&server, &[&words[..], &["--", "echo", "ran"]].concat()).await;
         has_run(&outcome);
         let [key] = &server.keys("lock:{a:*}").await[..] else {
             panic!("one tick")
@@ -202,11 +197,11 @@ async fn while_a_host_runs_a_tick_no_other_one_does() {
     let pid = format!("(pid {})", holder.pid());
     for options in [&[][..], &["--again"]] {
         let words = call(&tick, options, "echo ran");
-        let outcome = run_until(&server.url(), &words, &pid).await;
+        let outcome = run_until(&server, &words, &pid).await;
         has_not_run(&outcome, 0, "of 1h, is taken: lock `a:");
     }
     holder.send("");
-    assert_eq!(holder.end().await.code, Some(0));
+    holder.end().await.exits(0);
     has_not_run(&called(&server, &tick, &["-v"]).await, 0, "is done");
 }
 
@@ -218,8 +213,7 @@ async fn a_command_that_fails_has_done_its_tick() {
         (1, "kill -KILL $$", 128 + Signal::KILL.as_raw()),
     ] {
         let tick = tick_at(offset);
-        let outcome = run(&server.url(), &call(&tick, &[], script)).await;
-        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        run(&server, &call(&tick, &[], script)).await.exits(code);
         has_not_run(
             &called(&server, &tick, &["-v", "--retry"]).await,
             0,
@@ -235,7 +229,7 @@ async fn with_retry_a_waiting_host_takes_over_from_a_command_that_fails() {
     let (mut failing, _) = running(&server, &tick, &["--retry"]).await;
     let next = waiting(&server, &tick, &[]).await;
     failing.send("3");
-    assert_eq!(failing.end().await.code, Some(3));
+    failing.end().await.exits(3);
     has_run(&next.end().await);
     has_not_run(
         &called(&server, &tick, &["-v", "--retry"]).await,
@@ -254,7 +248,7 @@ async fn with_retry_waiting_hosts_end_when_the_tick_is_done() {
         waiting(&server, &tick, &["-E", "9"]).await,
     ];
     runner.send("");
-    assert_eq!(runner.end().await.code, Some(0));
+    runner.end().await.exits(0);
     for (other, code) in others.into_iter().zip([0, 9]) {
         has_not_run(&other.end().await, code, "window of 1h, is done");
     }
@@ -268,9 +262,9 @@ async fn with_retry_a_waiting_host_ends_with_the_window() {
     let (runner, _) = running(&server, &tick, &["--retry"]).await;
     let words = ["once", "a", "--tick", &tick, "--window", "3s", "--retry"];
     let words = [&words[..], &["-E", "9", "--", "echo", "ran"]].concat();
-    let outcome = run(&server.url(), &words).await;
+    let outcome = run(&server, &words).await;
     has_not_run(&outcome, 9, "with a window of 3s, is ");
-    assert_eq!(runner.end().await.code, Some(0));
+    runner.end().await.exits(0);
 }
 
 /// Kills `rlock`, with which its command ends.
@@ -314,7 +308,7 @@ async fn with_retry_a_waiting_host_takes_over_from_one_that_dies_or_loses_its_lo
             i32::from(!server.hgetall(&key).await.contains_key("kept") && server.del(&key).await);
     }
     assert_eq!(lost, 1);
-    assert_eq!(runner.end().await.code, Some(124));
+    runner.end().await.exits(124);
     has_run(&next.end().await);
 }
 
@@ -326,7 +320,7 @@ async fn with_retry_a_tick_whose_runner_died_is_missed_when_the_window_ends_befo
     kill(runner, command).await;
     let words = ["once", "a", "--tick", &tick, "--window", "2s", "--retry"];
     let words = [&words[..], &["--", "echo", "ran"]].concat();
-    has_not_run(&run(&server.url(), &words).await, 79, "was missed");
+    has_not_run(&run(&server, &words).await, 79, "was missed");
 }
 
 #[tokio::test]
@@ -337,11 +331,11 @@ async fn a_lock_that_a_host_releases_at_once_does_not_count_as_a_run() {
     let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds));
     for options in [&["-v"][..], &["-v", "--again"]] {
         let mut late = hold(&server, &["--key", &format!("a:{time}")]).await;
-        let mut next = start(&server.url(), &call(&tick, options, "echo ran"));
+        let mut next = start(&server, &call(&tick, options, "echo ran"));
         next.logs("looking again, because").await;
         next.stop();
         late.send("");
-        assert_eq!(late.end().await.code, Some(0));
+        late.end().await.exits(0);
         next.resume();
         has_run(&next.end().await);
         server.flush_all().await;
@@ -357,12 +351,12 @@ async fn a_manual_run_excludes_another_one_and_leaves_the_tick_done() {
         let (mut manual, _) = running(&server, &tick, &["--again"]).await;
         let words = call(&tick, &["--again"], "echo ran");
         let pid = format!("(pid {})", manual.pid());
-        let refused = run_until(&server.url(), &words, &pid).await;
+        let refused = run_until(&server, &words, &pid).await;
         has_not_run(&refused, 0, "is taken");
         assert!(refused.log.contains(key), "{refused:?}");
         has_not_run(&called(&server, &tick, &["-v"]).await, 0, "of 1h, is");
         manual.send("3");
-        assert_eq!(manual.end().await.code, Some(3));
+        manual.end().await.exits(3);
         has_not_run(
             &called(&server, &tick, &["-v", "--retry"]).await,
             0,
@@ -370,8 +364,9 @@ async fn a_manual_run_excludes_another_one_and_leaves_the_tick_done() {
         );
     }
     let script = "echo $RLOCK_KEY; test $RLOCK_TOKEN -gt 0";
-    let outcome = run(&server.url(), &call(&tick, &["--again"], script)).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&server, &call(&tick, &["--again"], script))
+        .await
+        .exits(0);
     assert!(outcome.output[0].ends_with(":again"), "{outcome:?}");
 }
 
@@ -380,8 +375,7 @@ async fn without_a_tick_it_is_that_of_the_window_with_a_warning() {
     let server = RedisServer::start();
     let words = ["once", "a", "--window", "8h", "--", "sh", "-c"];
     let words = [&words[..], &["echo $RLOCK_TICK"]].concat();
-    let first = run(&server.url(), &words).await;
-    assert_eq!(first.code, Some(0), "{first:?}");
+    let first = run(&server, &words).await.exits(0);
     assert!(
         ["T00:00:00Z", "T08:00:00Z", "T16:00:00Z"]
             .iter()
@@ -390,7 +384,7 @@ async fn without_a_tick_it_is_that_of_the_window_with_a_warning() {
     );
     let warning = format!("no tick is given, so it is {}, ", first.output[0]);
     assert!(first.log.contains(&warning), "{first:?}");
-    let mut named = rlock(&server.url(), &[&["-v"], &words[..]].concat());
+    let mut named = rlock(&server, &[&["-v"], &words[..]].concat());
     named.env("RLOCK_TICK", &first.output[0]);
     let second = Running::start(named).end().await;
     has_not_run(&second, 0, "is done");

@@ -13,18 +13,13 @@ async fn a_process_that_outlives_the_command_keeps_the_lock() {
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("Linux 3.4");
     let script = "sh -c 'sleep 60 >/dev/null & echo $!' & wait; exit 4";
-    let mut running = start(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]);
+    let mut running = start(&server, &["run", "-k", "a", "--", "sh", "-c", script]);
     let orphan = running.number().await;
     running.logs("left behind").await;
     assert!(server.exists("lock:{a}").await, "held");
     assert!(is_running(orphan));
     send_signal(orphan, Signal::KILL);
-    let outcome = running.end().await;
-    assert_eq!(
-        outcome.code,
-        Some(4),
-        "the status of the command: {outcome:?}"
-    );
+    running.end().await.exits(4);
     assert!(!server.exists("lock:{a}").await, "released");
 }
 
@@ -32,11 +27,11 @@ async fn a_process_that_outlives_the_command_keeps_the_lock() {
 async fn a_signal_reaches_the_processes_that_outlive_the_command() {
     let server = RedisServer::start();
     let script = "sleep 60 >/dev/null & echo $!";
-    let mut running = start(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]);
+    let mut running = start(&server, &["run", "-k", "a", "--", "sh", "-c", script]);
     let orphan = running.number().await;
     running.logs("left behind").await;
     running.signal(Signal::TERM);
-    assert_eq!(running.end().await.code, Some(0));
+    running.end().await.exits(0);
     assert!(!is_running(orphan));
 }
 
@@ -44,11 +39,10 @@ async fn a_signal_reaches_the_processes_that_outlive_the_command() {
 async fn a_process_that_leaves_the_group_is_not_waited_for() {
     let server = RedisServer::start();
     let script = "setsid sleep 60 >/dev/null & echo $!";
-    let mut running = start(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]);
+    let mut running = start(&server, &["run", "-k", "a", "--", "sh", "-c", script]);
     let daemon = running.number().await;
     // Before `setsid` has run, the child belongs to the group.
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    running.end().await.exits(0);
     assert!(is_running(daemon));
     send_signal(daemon, Signal::KILL);
 }
@@ -60,7 +54,7 @@ async fn if_rlock_is_killed_the_command_receives_the_chosen_signal_and_the_lease
     for (options, expected) in [(&[][..], "TERM"), (&["--signal", "USR1"], "USR1")] {
         let words = ["run", "-k", "a", "--lease", "1h"];
         let words = [&words[..], options, &["--", "sh", "-c", script]].concat();
-        let mut running = start(&server.url(), &words);
+        let mut running = start(&server, &words);
         let child = running.number().await;
         running.kill();
         running.expect(expected).await;
@@ -75,15 +69,14 @@ async fn if_rlock_is_killed_the_command_receives_the_chosen_signal_and_the_lease
 async fn a_command_that_is_stopped_keeps_its_lock() {
     let server = RedisServer::start();
     let script = "echo $$; read -r line; echo $line";
-    let mut running = start(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]);
+    let mut running = start(&server, &["run", "-k", "a", "--", "sh", "-c", script]);
     let child = running.number().await;
     stop_process(child).await;
     // Only the command has stopped, so `rlock` still answers.
     let pid = format!("(pid {})", running.pid());
-    run_until(&server.url(), &["inspect", "a"], &pid).await;
+    run_until(&server, &["inspect", "a"], &pid).await;
     send_signal(child, Signal::CONT);
     running.send("continued");
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = running.end().await.exits(0);
     assert_eq!(outcome.output, ["continued"]);
 }

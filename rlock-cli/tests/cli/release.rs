@@ -9,7 +9,7 @@ use crate::{
 };
 
 async fn release(server: &RedisServer, words: &[&str]) -> Outcome {
-    run(&server.url(), &[&["release", "order:42"], words].concat()).await
+    run(&server, &[&["release", "order:42"], words].concat()).await
 }
 
 #[tokio::test]
@@ -22,12 +22,11 @@ async fn release_without_a_terminal_requires_yes() {
         &["--token", "1"],
         &["--force"],
     ] {
-        let outcome = release(&server, way).await;
-        assert_eq!(outcome.code, Some(64), "{way:?}: {outcome:?}");
+        let outcome = release(&server, way).await.exits(64);
         assert!(outcome.log.contains("--yes"), "{way:?}: {outcome:?}");
     }
     assert!(server.exists("lock:{order:42}").await, "still held");
-    assert_eq!(holder.end().await.code, Some(0));
+    holder.end().await.exits(0);
 }
 
 #[tokio::test]
@@ -38,12 +37,12 @@ async fn release_needs_exactly_one_of_revoke_force_and_token() {
         &["--yes", "--ask", "--revoke"],
         &["--yes", "--token", "x"],
     ] {
-        let outcome = run(
+        run(
             "redis://localhost/",
             &[&["release", "order:42"], words].concat(),
         )
-        .await;
-        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        .await
+        .exits(64);
     }
 }
 
@@ -56,8 +55,9 @@ async fn a_free_lock_is_not_released() {
         &["--token", "1"],
         &["--force"],
     ] {
-        let outcome = release(&server, &[way, &["--yes", "--json"]].concat()).await;
-        assert_eq!(outcome.code, Some(1), "{way:?}: {outcome:?}");
+        let outcome = release(&server, &[way, &["--yes", "--json"]].concat())
+            .await
+            .exits(1);
         assert!(outcome.log.contains("it is free"), "{way:?}: {outcome:?}");
         assert_eq!(objects(&outcome)[0]["released"], false);
     }
@@ -70,8 +70,7 @@ async fn a_holder_that_is_asked_to_release_its_lock_runs_on_and_may_be_waited_fo
     let mut holder = hold(&server, &["-v", "-k", "order:42"]).await;
     let ask = ["release", "order:42", "--ask", "--yes"];
     let text = "lock `order:42`: its holder was asked to release it, and does so when it is ready";
-    let outcome = run_until(&url, &ask, text).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run_until(&url, &ask, text).await.exits(0);
     let plan = "; asking the holder to release it; it does so when it is ready";
     assert!(outcome.log.contains(plan), "{outcome:?}");
     holder.logs("the command runs on").await;
@@ -86,11 +85,11 @@ async fn a_holder_that_is_asked_to_release_its_lock_runs_on_and_may_be_waited_fo
         (&false.into(), &false.into())
     );
     let brief = [&json[..], &["--wait", "300ms"]].concat();
-    let outcome = run_until(&url, &brief, "its holder has not released it in time").await;
-    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    run_until(&url, &brief, "its holder has not released it in time")
+        .await
+        .exits(75);
     holder.send("done");
-    let outcome = holder.end().await;
-    assert_eq!(outcome.code, Some(0), "nothing was lost: {outcome:?}");
+    holder.end().await.exits(0);
 }
 
 #[tokio::test]
@@ -109,14 +108,14 @@ async fn a_command_gets_the_signal_of_its_choice_when_its_lock_is_asked_for() {
         "-c",
         script,
     ];
-    let mut holder = start(&server.url(), &words);
+    let mut holder = start(&server, &words);
     holder.expect("held").await;
     let wait = ["release", "order:42", "--ask", "--yes", "--wait", "forever"];
-    let outcome = run_until(&server.url(), &wait, "its holder has released it").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run_until(&server, &wait, "its holder has released it")
+        .await
+        .exits(0);
     holder.expect("asked").await;
-    let outcome = holder.end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    holder.end().await.exits(0);
     assert!(!server.exists("lock:{order:42}").await);
 }
 
@@ -138,15 +137,15 @@ async fn a_holder_that_is_asked_stops_its_command_and_may_be_waited_for() {
     let ask = ["release", "order:42", "--revoke", "--yes"];
     run_until(&url, &ask, &format!("(pid {})", holder.pid())).await;
     let text = "lock `order:42`: its holder stops its body, and then releases it";
-    let outcome = run_until(&url, &ask, text).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run_until(&url, &ask, text).await.exits(0);
     let json = [&ask[..], &["--json"]].concat();
     let outcome = run_until(&url, &json, r#""revoked":true"#).await;
     assert_eq!(objects(&outcome)[0]["released"], false, "{outcome:?}");
     let wait = [&json[..], &["--wait"]].concat();
     let brief = [&wait[..], &["300ms"]].concat();
-    let outcome = run_until(&url, &brief, "has not stopped in time").await;
-    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    let outcome = run_until(&url, &brief, "has not stopped in time")
+        .await
+        .exits(75);
     assert_eq!(objects(&outcome)[0]["released"], false);
 
     let waiting = loop {
@@ -167,12 +166,10 @@ async fn a_holder_that_is_asked_stops_its_command_and_may_be_waited_for() {
         }
     };
     holder.send("");
-    let held = holder.end().await;
-    assert_eq!(held.code, Some(124), "{held:?}");
+    let held = holder.end().await.exits(124);
     assert!(held.log.contains("by=\"`rlock/"), "who asked: {held:?}");
     next.expect("next").await;
-    let outcome = waiting.end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = waiting.end().await.exits(0);
     assert_eq!(objects(&outcome)[0]["released"], true);
 }
 
@@ -180,8 +177,7 @@ async fn a_holder_that_is_asked_stops_its_command_and_may_be_waited_for() {
 async fn only_a_holder_that_is_asked_is_waited_for() {
     for way in [&["--force"][..], &["--token", "1"]] {
         let words = [&["release", "order:42", "--wait", "1s", "--yes"], way].concat();
-        let outcome = run("redis://localhost/", &words).await;
-        assert_eq!(outcome.code, Some(64), "{way:?}: {outcome:?}");
+        run("redis://localhost/", &words).await.exits(64);
     }
 }
 
@@ -190,8 +186,7 @@ async fn a_silent_holder_keeps_its_lock_until_it_is_forced() {
     let server = RedisServer::start();
     let mut holder = hold(&server, &["-k", "order:42", "--lease", "1h"]).await;
     holder.stop();
-    let outcome = release(&server, &["--revoke", "--yes"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = release(&server, &["--revoke", "--yes"]).await.exits(1);
     assert!(
         outcome
             .log
@@ -199,12 +194,11 @@ async fn a_silent_holder_keeps_its_lock_until_it_is_forced() {
         "{outcome:?}"
     );
     assert!(server.exists("lock:{order:42}").await, "still held");
-    let outcome = release(&server, &["--force", "--yes"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    release(&server, &["--force", "--yes"]).await.exits(0);
     assert!(!server.exists("lock:{order:42}").await, "taken");
     holder.resume();
     holder.logs("a lock was lost").await;
-    assert_eq!(holder.end().await.code, Some(124));
+    holder.end().await.exits(124);
 }
 
 #[tokio::test]
@@ -215,13 +209,15 @@ async fn the_token_of_an_older_hold_takes_nothing() {
     let token = old.token().to_string();
     old.release().await.expect("held");
     let guard = client.lock("order:42").acquire().await.expect("free");
-    let outcome = release(&server, &["--token", &token, "--yes"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = release(&server, &["--token", &token, "--yes"])
+        .await
+        .exits(1);
     assert!(outcome.log.contains("another token"), "{outcome:?}");
     assert!(guard.is_valid());
     let token = guard.token().to_string();
-    let outcome = release(&server, &["--token", &token, "--yes"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    release(&server, &["--token", &token, "--yes"])
+        .await
+        .exits(0);
     within(LONG, "it is lost", guard.lost()).await;
 }
 
@@ -231,13 +227,12 @@ async fn a_lock_that_min_hold_keeps_is_released_by_force_only() {
     let client = client(&server).await;
     let lock = client.lock("order:42").min_hold(LONG * 60);
     lock.run(async {}).await.expect("free");
-    let outcome = release(&server, &["--revoke", "--yes"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = release(&server, &["--revoke", "--yes"]).await.exits(1);
     assert!(
         outcome.log.contains("min_hold keeps it taken"),
         "{outcome:?}"
     );
-    assert_eq!(release(&server, &["--force", "--yes"]).await.code, Some(0));
+    release(&server, &["--force", "--yes"]).await.exits(0);
     assert!(!server.exists("lock:{order:42}").await);
 }
 
@@ -260,7 +255,7 @@ async fn release_on_a_terminal_asks_first() {
     shell.type_line("y");
     shell.shows("taken from its holder").await;
     shell.is_back_after(0).await;
-    assert_eq!(holder.end().await.code, Some(124));
+    holder.end().await.exits(124);
 }
 
 #[tokio::test]

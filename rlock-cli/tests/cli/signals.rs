@@ -25,10 +25,7 @@ async fn a_signal_reaches_the_command_and_what_it_has_started() {
              sh -c 'trap \"echo grandchild; exit\" {name}; echo ready; for i in $(seq 1200); do sleep 0.05; done'
              exit 7"
         );
-        let mut running = start(
-            &server.url(),
-            &["run", "-k", "a", "--", "sh", "-c", &script],
-        );
+        let mut running = start(&server, &["run", "-k", "a", "--", "sh", "-c", &script]);
         running.expect("ready").await;
         running.signal(signal);
         let mut outcome = running.end().await;
@@ -49,25 +46,20 @@ async fn a_signal_while_waiting_ends_rlock_and_takes_nothing() {
     let holder = hold(&server, &["-k", "a"]).await;
     for (name, signal) in [("INT", Signal::INT), ("TERM", Signal::TERM)] {
         let words = ["run", "-v", "-k", "a", "--", "echo", "ran"];
-        let waiter = start(&server.url(), &words);
+        let waiter = start(&server, &words);
         eventually(LONG, "it waits", async || {
             server.exists("lock:{a}:queue").await
         })
         .await;
         waiter.signal(signal);
-        let outcome = waiter.end().await;
-        assert_eq!(
-            outcome.code,
-            Some(128 + signal.as_raw()),
-            "{name}: {outcome:?}"
-        );
+        let outcome = waiter.end().await.exits(128 + signal.as_raw());
         assert!(outcome.output.is_empty(), "{name}: {outcome:?}");
         assert!(
             !server.exists("lock:{a}:queue").await,
             "{name}: it has left the queue"
         );
     }
-    assert_eq!(holder.end().await.code, Some(0));
+    holder.end().await.exits(0);
     assert!(
         !server.exists("lock:{a}").await,
         "the lock was handed off to no waiter"
@@ -78,7 +70,7 @@ async fn a_signal_while_waiting_ends_rlock_and_takes_nothing() {
 async fn a_signal_while_connecting_ends_rlock() {
     let server = RedisServer::start();
     server.pause();
-    let running = start(&server.url(), &["run", "-k", "a", "--", "echo", "ran"]);
+    let running = start(&server, &["run", "-k", "a", "--", "echo", "ran"]);
     // Until it listens to signals, they end it as well.
     eventually(LONG, "it listens", async || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()));
@@ -89,12 +81,7 @@ async fn a_signal_while_connecting_ends_rlock() {
     })
     .await;
     running.signal(Signal::TERM);
-    let outcome = running.end().await;
-    assert_eq!(
-        outcome.code,
-        Some(128 + Signal::TERM.as_raw()),
-        "{outcome:?}"
-    );
+    let outcome = running.end().await.exits(128 + Signal::TERM.as_raw());
     assert!(outcome.output.is_empty(), "{outcome:?}");
 }
 
@@ -112,8 +99,7 @@ async fn a_signal_that_is_ignored_stays_ignored() {
     running.expect("ready").await;
     running.signal(Signal::HUP);
     running.send("unimpressed");
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = running.end().await.exits(0);
     assert_eq!(outcome.output, ["unimpressed"]);
 }
 
@@ -129,6 +115,5 @@ async fn signals_that_were_blocked_at_the_start_arrive() {
     let mut running = Running::start(blocking);
     running.expect("ready").await;
     running.signal(Signal::TERM);
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    running.end().await.exits(3);
 }

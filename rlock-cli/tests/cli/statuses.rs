@@ -18,8 +18,7 @@ async fn the_status_of_the_command_is_passed_on() {
         ("kill -KILL $$", 128 + Signal::KILL.as_raw()),
     ] {
         let words = ["run", "-n", "-k", "a", "--", "sh", "-c", script];
-        let outcome = run(&server.url(), &words).await;
-        assert_eq!(outcome.code, Some(expected), "{script}: {outcome:?}");
+        let outcome = run(&server, &words).await.exits(expected);
         assert_eq!(outcome.log, "", "{script}");
         assert!(!server.exists("lock:{a}").await, "{script}: released");
     }
@@ -37,18 +36,17 @@ async fn a_taken_lock_exits_with_75_or_the_given_status() {
         ("1h", &["--wait", "0s", "--conflict-exit-code", "0"], 0),
     ] {
         let words = [&["run", "-k", "a"], options, &["--", "echo", "ran"]].concat();
-        let mut command = rlock(&server.url(), &words);
+        let mut command = rlock(&server, &words);
         command.env("RLOCK_WAIT", wait);
-        let outcome = Running::start(command).end().await;
-        assert_eq!(outcome.code, Some(expected), "{options:?}: {outcome:?}");
+        let outcome = Running::start(command).end().await.exits(expected);
         assert!(outcome.output.is_empty(), "{options:?}: {outcome:?}");
         assert!(outcome.log.contains("lock `a`"), "{options:?}: {outcome:?}");
     }
-    let quiet = run(&server.url(), &["run", "-qn", "-k", "a", "--", "true"]).await;
+    let quiet = run(&server, &["run", "-qn", "-k", "a", "--", "true"]).await;
     assert_eq!((quiet.code, &*quiet.log), (Some(75), ""), "{quiet:?}");
     assert!(server.exists("lock:{a}").await, "still held");
     assert!(!server.exists("lock:{a}:queue").await, "all waits end");
-    assert_eq!(holder.end().await.code, Some(0));
+    holder.end().await.exits(0);
 }
 
 #[tokio::test]
@@ -59,8 +57,7 @@ async fn a_server_without_memory_exits_with_69_and_the_reason() {
     server.config_set("maxmemory", "1").await;
     for wait in ["0s", "5s"] {
         let words = ["run", "-w", wait, "-k", "a", "--", "echo", "ran"];
-        let outcome = run(&server.url(), &words).await;
-        assert_eq!(outcome.code, Some(69), "{wait}: {outcome:?}");
+        let outcome = run(&server, &words).await.exits(69);
         assert!(outcome.output.is_empty(), "{wait}: {outcome:?}");
         assert!(outcome.log.contains("OOM"), "{wait}: {outcome:?}");
     }
@@ -90,15 +87,13 @@ async fn wrong_usage_is_64() {
         &["man", "nosuch"],
         &["completions", "nosuch"],
     ] {
-        let outcome = run(&server.url(), words).await;
-        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        let outcome = run(&server, words).await.exits(64);
         assert!(outcome.output.is_empty(), "{words:?}: {outcome:?}");
         assert!(!outcome.log.is_empty(), "{words:?}");
     }
     let mut nowhere = rlock("", &["run", "-k", "a", "--", "true"]);
     nowhere.env_remove("RLOCK_URL");
-    let outcome = Running::start(nowhere).end().await;
-    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    let outcome = Running::start(nowhere).end().await.exits(64);
     assert!(outcome.log.contains("--url"), "{outcome:?}");
     assert!(outcome.log.contains("RLOCK_URL"), "{outcome:?}");
 }
@@ -115,7 +110,7 @@ async fn the_store_may_be_named_before_the_subcommand() {
     // The later one counts.
     let words = ["--prefix", "other:", "ls", "--prefix", "jobs:"];
     run_until(&url, &words, "a ").await;
-    assert_eq!(holder.end().await.code, Some(0));
+    holder.end().await.exits(0);
 }
 
 #[tokio::test]
@@ -134,14 +129,12 @@ async fn a_mistake_is_reported_with_the_way_out_before_anything_is_connected() {
         ("http://h/", &["wait", "a"], "expected one of"),
         (&unused, &run_for, too_short),
     ] {
-        let outcome = run(url, words).await;
-        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        let outcome = run(url, words).await.exits(64);
         assert!(outcome.output.is_empty(), "{words:?}: {outcome:?}");
         assert!(outcome.log.contains(way_out), "{words:?}: {outcome:?}");
     }
     let server = RedisServer::start();
-    let outcome = run(&server.url(), &["wait", "order:{a"]).await;
-    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    let outcome = run(&server, &["wait", "order:{a"]).await.exits(64);
     assert!(outcome.log.contains("`%7B`"), "{outcome:?}");
 }
 
@@ -178,8 +171,7 @@ async fn a_forgotten_separator_is_shown_in_the_corrected_command_line() {
         ),
         (&["elect", "a", "echo", "x"], "rlock elect a -- echo x"),
     ] {
-        let outcome = run("redis://h/", words).await;
-        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        let outcome = run("redis://h/", words).await.exits(64);
         let tip = format!("tip: '--' precedes the command: {corrected}\n");
         assert!(outcome.log.contains(&tip), "{words:?}: {outcome:?}");
         assert!(!outcome.log.contains("secret"), "{words:?}: {outcome:?}");
@@ -194,8 +186,7 @@ async fn a_forgotten_separator_is_shown_in_the_corrected_command_line() {
         &["run", "--", "true"],
         &["run", "-k", "a", "--wiat", "5s", "--", "true"],
     ] {
-        let outcome = run("redis://h/", words).await;
-        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        let outcome = run("redis://h/", words).await.exits(64);
         assert!(!outcome.log.contains("precedes"), "{words:?}: {outcome:?}");
     }
 }
@@ -209,8 +200,9 @@ async fn a_missing_command_exits_with_127_and_one_that_cannot_run_with_126() {
         ("/etc/passwd", 126),
         ("/", 126),
     ] {
-        let outcome = run(&server.url(), &["run", "-k", "a", "--", command]).await;
-        assert_eq!(outcome.code, Some(expected), "{command}: {outcome:?}");
+        let outcome = run(&server, &["run", "-k", "a", "--", command])
+            .await
+            .exits(expected);
         assert!(outcome.log.contains(command), "{outcome:?}");
         assert!(!server.exists("lock:{a}").await, "{command}: released");
     }
@@ -228,8 +220,7 @@ async fn a_failure_of_rlock_itself_exits_with_125() {
         ])
         .arg(env!("CARGO_BIN_EXE_rlock"))
         .env("RLOCK_URL", server.url());
-    let outcome = Running::start(command).end().await;
-    assert_eq!(outcome.code, Some(125), "{outcome:?}");
+    let outcome = Running::start(command).end().await.exits(125);
     assert!(outcome.output.is_empty(), "{outcome:?}");
     assert!(outcome.log.starts_with("rlock: could not "), "{outcome:?}");
 }

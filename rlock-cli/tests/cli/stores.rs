@@ -17,17 +17,15 @@ async fn holding(url: &str, options: &[&str]) -> Running {
 async fn excludes(url: &str, options: &[&str]) {
     let holder = holding(url, options).await;
     let second = [&["run", "-n", "-k", "b"], options, &["--", "echo", "ran"]].concat();
-    let refused = run(url, &second).await;
-    assert_eq!(refused.code, Some(75), "{url}: {refused:?}");
+    run(url, &second).await.exits(75);
     let third = [&["run", "-v", "-k", "b"], options, &["--", "echo", "ran"]].concat();
     let waiter = start(url, &third);
     waiter.logs("waiting").await;
-    let ended = holder.end().await;
-    assert_eq!(ended.code, Some(0), "{url}: {ended:?}");
+    holder.end().await.exits(0);
     let ran = waiter.end().await;
     assert_eq!(ran.output, ["ran"], "{url}: {ran:?}");
     let words = [&["wait", "a", "--wait", "60s"], options].concat();
-    assert_eq!(run(url, &words).await.code, Some(0), "{url}");
+    run(url, &words).await.exits(0);
 }
 
 /// Lists and inspects the locks of a run, and takes them from it.
@@ -40,9 +38,10 @@ async fn shows(url: &str) {
     }
     let inspected = run_until(url, &["inspect", "a"], &format!("(pid {pid})")).await;
     assert!(inspected.output[1].starts_with("holder "), "{inspected:?}");
-    let forced = run(url, &["release", "b", "--force", "--yes"]).await;
-    assert_eq!(forced.code, Some(0), "{url}: {forced:?}");
-    assert_eq!(holder.end().await.code, Some(124), "{url}");
+    run(url, &["release", "b", "--force", "--yes"])
+        .await
+        .exits(0);
+    holder.end().await.exits(124);
 }
 
 #[tokio::test]
@@ -68,11 +67,12 @@ async fn a_server_by_tls() {
         Running::start(command)
     };
     let words = ["run", "-k", "a", "--", "echo", "ran"];
-    let trusting = with_roots(&words, Some(server.ca_path())).end().await;
-    assert_eq!(trusting.code, Some(0), "{trusting:?}");
+    with_roots(&words, Some(server.ca_path()))
+        .end()
+        .await
+        .exits(0);
     // The default wait is not for a server that is not trusted.
-    let other = with_roots(&words, None).end().await;
-    assert_eq!(other.code, Some(69), "{other:?}");
+    let other = with_roots(&words, None).end().await.exits(69);
     assert!(other.output.is_empty(), "{other:?}");
 }
 
@@ -86,10 +86,10 @@ async fn a_quorum() {
     servers[0].kill();
     excludes(&urls.join(" "), &[]).await;
     servers[1].kill();
-    let outcome = run(
+    run(
         &urls.join(" "),
         &["run", "-n", "-k", "a", "--", "echo", "ran"],
     )
-    .await;
-    assert_eq!(outcome.code, Some(69), "no majority: {outcome:?}");
+    .await
+    .exits(69);
 }

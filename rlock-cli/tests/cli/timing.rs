@@ -36,12 +36,12 @@ async fn after_a_loss_to_a_dead_server_rlock_ends_with_its_command() {
     let server = RedisServer::start();
     let script = "trap 'echo TERM; exit 0' TERM; echo held; while :; do sleep 0.05; done";
     let words = ["run", "-k", "a", "--lease", "3s", "--", "sh", "-c", script];
-    let mut running = start(&server.url(), &words);
+    let mut running = start(&server, &words);
     running.expect("held").await;
     server.kill();
     running.expect("TERM").await;
     let stopped = Instant::now();
-    assert_eq!(running.end().await.code, Some(124));
+    running.end().await.exits(124);
     let took = stopped.elapsed();
     assert!(took < Duration::from_millis(1500), "{took:?}");
 }

@@ -60,7 +60,7 @@ async fn start_hosts(server: &RedisServer, words: &[&str], time: u64) -> Vec<Run
 }
 
 async fn start_host(server: &RedisServer, words: &[&str], ahead: u64, time: u64) -> Running {
-    let mut command = rlock(&server.url(), words);
+    let mut command = rlock(&server, words);
     with_clock(&mut command, ahead);
     sleep_until(time - ahead).await;
     Running::start(command)
