@@ -1,6 +1,7 @@
 //! Waits for a lock, and how it changes hands: hand-off by the store and hand-over within a client.
 
-pub(crate) mod elections;
+pub(crate) mod drill;
+mod elections;
 mod handoff;
 mod processes;
 mod queue;

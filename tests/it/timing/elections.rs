@@ -11,26 +11,25 @@ use tokio::sync::Barrier;
 
 use crate::{
     common::{LONG, client, leader_of, ms},
-    waiting::elections::{LEASE, drill, quantile},
+    waiting::drill::{LEASE, drill},
 };
 
 #[tokio::test]
 #[ignore = "scripts/test-all timing"]
-async fn in_two_hundred_terms_another_process_soon_leads_and_all_soon_know() {
-    let figures = drill(200).await;
-    println!("{figures}");
-    for (way, takeovers) in &figures.takeovers {
+async fn in_two_hundred_terms_another_process_soon_leads() {
+    let all = drill(200).await;
+    for (way, takeovers) in &all {
         let bound = if way.resigns() {
             ms(50)
         } else {
             LEASE + ms(200)
         };
-        let longest = quantile(takeovers, 100);
-        assert!(longest <= bound, "{way:?}: {longest:?}\n{figures}");
+        let longest = takeovers.iter().max().expect("there are some");
+        println!("{way:?}: {} takeovers in {longest:?} at most", takeovers.len());
+        assert!(*longest <= bound, "{way:?}: {takeovers:?}");
         // The machine may have ended a few terms before the operator did.
-        assert!(takeovers.len() >= 25, "{way:?}\n{figures}");
+        assert!(takeovers.len() >= 25, "{way:?}: {takeovers:?}");
     }
-    assert!(quantile(&figures.views, 100) <= ms(50), "{figures}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,7 +74,7 @@ async fn three_hundred_observers_learn_of_a_term_by_one_message_each() {
     let is_announcement = |command: &&ClientCommand| command.words[2].starts_with("@announce");
     let announced = announced.by_ref().filter(is_announcement).count();
     let lists = commands.iter().filter(|command| command.is("PUBSUB"));
-    let most = quantile(&took, 100);
+    let most = took.iter().max().copied().unwrap_or_default();
     println!(
         "{announced} messages, {:?} … {most:?}, {} commands",
         took,
