@@ -48,12 +48,16 @@ impl Shop {
         Duration::from_secs(self.ids()[0])
     }
 
-    //@ key = "<self.ids().len()>:<self.ids()[]>", lease = self.time(), wait = self.time()
+    pub fn most(&self) -> u32 {
+        self.ids().len() as u32
+    }
+
+    //@ key = "<self.ids().len()>:<self.ids()[]>", lease = self.time(), wait = self.time(), permits = self.most()
     pub async fn close(&self) -> Result<usize, Error> {
         Ok(late(self.ids().len()).await)
     }
 
-    //@ key = "<self.ids().len()>:<self.ids().capacity()>", lease = self.time(), wait = self.time()
+    //@ key = "<self.ids().len()>:<self.ids().capacity()>", lease = self.time(), if_taken = Ok(self.ids().len()), on_error = { let all = self.ids().len(); move |_| Ok(all) }
     pub fn close_here(&self) -> Result<usize, Error> {
         Ok(self.ids().len())
     }
