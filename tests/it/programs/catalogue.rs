@@ -42,11 +42,6 @@ fn sources(directory: &Path) -> Vec<(String, String)> {
     sources
 }
 
-/// Marks a test that only `scripts/test-all slow` runs.
-const SLOW: &str = "#[ignore = \"scripts/test-all\"]";
-/// Marks a test that only `scripts/test-all timing` runs.
-const TIMING: &str = "#[ignore = \"scripts/test-all timing\"]";
-
 /// Returns the names of test functions that `scripts/test` runs.
 fn tests_in(source: &str) -> BTreeSet<String> {
     let (mut tests, mut is_test) = (BTreeSet::new(), false);
@@ -76,7 +71,6 @@ fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for directory in [
         "tests/it",
-        "tests/testkit/tests",
         "rlock-cli/tests",
         "rlock-core/src",
         "rlock-proto/src",
@@ -132,64 +126,6 @@ fn every_test_that_the_catalogue_names_exists() {
     }
 }
 
-/// Returns the paths of the tests with this mark below a directory, as the test binary names them.
-fn marked_below(directory: &Path, module: &str, mark: &str) -> BTreeSet<String> {
-    let mut marked = BTreeSet::new();
-    for entry in fs::read_dir(directory).expect("a directory") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_stem().expect("a name").to_string_lossy();
-        if path.is_dir() {
-            marked.extend(marked_below(&path, &format!("{module}{name}::"), mark));
-            continue;
-        }
-        let source = fs::read_to_string(&path).unwrap_or_default();
-        let lines: Vec<&str> = source.lines().map(str::trim).collect();
-        for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == mark) {
-            let function = lines[at..].iter().find_map(|line| line.split_once("fn "));
-            let (_, function) = function.expect("the attribute stands before a function");
-            let function = function.split('(').next().unwrap_or_default();
-            marked.insert(format!("{module}{name}::{function}"));
-        }
-    }
-    marked
-}
-
-#[test]
-fn the_list_of_slow_tests_is_complete() {
-    let script = fs::read_to_string(root().join("scripts/test-all")).expect("the script is there");
-    let listed = |array: &str| -> BTreeSet<String> {
-        let (_, list) = script
-            .split_once(&format!("\n{array}=(\n"))
-            .expect("a list");
-        let (list, _) = list.split_once("\n)").expect("it ends");
-        list.lines().map(|line| line.trim().to_owned()).collect()
-    };
-    assert_eq!(
-        listed("slow"),
-        marked_below(&root().join("tests/it"), "", SLOW)
-    );
-    let attribute = marked_below(&root().join("tests/attribute/tests"), "", SLOW);
-    let of = |array: &str| {
-        listed(array)
-            .into_iter()
-            .map(|test| format!("{array}::{test}"))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!([of("shapes"), of("ui")].concat(), Vec::from_iter(attribute));
-}
-
-#[test]
-fn timing_tests_are_in_the_modules_that_the_script_runs() {
-    let script = fs::read_to_string(root().join("scripts/test-all")).expect("the script is there");
-    assert!(script.contains("--ignored --test-threads=1 timing::"));
-    for directory in ["tests/it", "rlock-cli/tests/cli"] {
-        let timing = marked_below(&root().join(directory), "", TIMING);
-        assert!(!timing.is_empty(), "{directory} has such tests");
-        let elsewhere = timing.iter().find(|test| !test.starts_with("timing::"));
-        assert_eq!(elsewhere, None);
-    }
-}
-
 /// Returns the messages that a source logs with this macro. The last string of a call is its
 /// message, which may span lines.
 fn logged(source: &str, name: &str) -> BTreeSet<String> {
@@ -234,20 +170,4 @@ fn every_message_that_the_page_quotes_is_logged_and_all_but_details_are_on_the_p
         assert_eq!(quoted.len(), once.len(), "each once: {quoted:?}");
         assert_eq!(once, logged, "on the page, and what is logged as {level}");
     }
-}
-
-#[test]
-fn messages_are_found_however_a_call_is_written() {
-    let source = r#"
-        tracing::warn!("alone");
-        tracing::warn!(key = %hold.key, "with values");
-        warn!(
-            policy,
-            "over \
-             lines",
-        );
-    "#;
-    let found = logged(source, "warn");
-    let found: Vec<&str> = found.iter().map(String::as_str).collect();
-    assert_eq!(found, ["alone", "over lines", "with values"]);
 }

@@ -1,4 +1,4 @@
-//! The harness that records and checks histories: small runs, and its verdicts.
+//! The harness that records and checks histories: its verdicts.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -31,55 +31,6 @@ fn histories(words: &[&str]) -> (Option<i32>, String) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     (output.status.code(), format!("{text}{errors}"))
-}
-
-fn runs_and_is_checked_again(store: &str, seconds: &str, words: &[&str]) -> String {
-    let out = Scratch::new(store);
-    let all = ["--store", store, "--seconds", seconds, "--out", out.path()];
-    let (code, text) = histories(&[&all[..], &["--floor", "10"], words].concat());
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("OneHolder: 0 violations"), "{text}");
-    let (code, again) = histories(&["check", out.path()]);
-    assert_eq!(code, Some(0), "{again}");
-    assert!(text.ends_with(&again), "{text}\n\n{again}");
-    text
-}
-
-#[test]
-#[ignore = "scripts/test-all"]
-fn a_short_run_on_a_server_leaves_a_history_without_violations() {
-    runs_and_is_checked_again("redis", "5", &[]);
-}
-
-/// The seed kills the master and cuts it off during the run.
-#[test]
-#[ignore = "scripts/test-all"]
-fn a_short_run_with_sentinels_and_a_failover_leaves_a_history_without_violations() {
-    let words = ["--replicas", "1", "--seed", "2"];
-    let text = runs_and_is_checked_again("sentinel", "15", &words);
-    assert!(text.contains("master_killed"), "{text}");
-    let cut = ["master_cut_off", "master_unseen"];
-    assert!(cut.iter().any(|fault| text.contains(fault)), "{text}");
-}
-
-/// The seed kills and pauses servers, two of them at a time.
-#[test]
-#[ignore = "scripts/test-all"]
-fn a_short_run_on_a_quorum_leaves_a_history_without_violations() {
-    let text = runs_and_is_checked_again("quorum", "10", &["--keep-data", "--seed", "7"]);
-    for fault in ["server_paused", "server_restarted"] {
-        assert!(text.contains(fault), "{text}");
-    }
-}
-
-/// During the run, the seed fails over a master, moves a slot and cuts clients off from some nodes.
-#[test]
-#[ignore = "scripts/test-all"]
-fn a_short_run_on_a_cluster_leaves_a_history_without_violations() {
-    let text = runs_and_is_checked_again("cluster", "15", &["--seed", "6"]);
-    for fault in ["master_handed_over", "slot_moved", "replies_swallowed"] {
-        assert!(text.contains(fault), "{text}");
-    }
 }
 
 #[test]

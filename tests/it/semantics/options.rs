@@ -1,4 +1,4 @@
-//! Invalid options are refused, and nothing is sent.
+//! Invalid options are refused.
 
 use std::time::Duration;
 
@@ -59,4 +59,55 @@ async fn a_client_refuses_options_out_of_bounds() {
     let guard = retaining.lock("k").watchdog(false).acquire().await;
     guard.expect("free").release().await.expect("held");
     assert!(retaining.inspect("k").await.expect("a reply").is_none());
+}
+
+#[tokio::test]
+async fn a_lock_refuses_options_out_of_bounds() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    const ENDLESS: &str = "18446744073709551615";
+    let client = LockClient::in_memory();
+    let lock = || client.lock("k");
+    let nanosecond = Duration::from_nanos(1);
+    for (lock, option, value) in [
+        (lock().lease(Duration::ZERO), "`lease`", "0s"),
+        (
+            lock().lease(Duration::from_nanos(9_999_999)),
+            "`lease`",
+            "9.999999ms",
+        ),
+        (
+            lock().lease(DAY + nanosecond),
+            "`lease`",
+            "86400.000000001s",
+        ),
+        (lock().lease(Duration::MAX), "`lease`", ENDLESS),
+        (lock().wait(Duration::MAX), "`wait`", ENDLESS),
+        (lock().max_hold(Duration::ZERO), "`max_hold`", "0s"),
+        (lock().min_hold(Duration::MAX), "`min_hold`", ENDLESS),
+        (
+            lock().max_hold(DAY / 2).min_hold(DAY),
+            "`max_hold`",
+            "shorter than `min_hold`, 86400s",
+        ),
+    ] {
+        for refused in [
+            lock.acquire().await.map(drop),
+            lock.run(async { unreachable!("it is not held") }).await,
+        ] {
+            let error = refused.expect_err(option);
+            assert!(
+                matches!(error, LockError::InvalidOption { .. }),
+                "{error:?}"
+            );
+            let text = error.to_string();
+            assert!(text.contains(option) && text.contains(value), "{text}");
+        }
+    }
+    for key in ["", "a{", "{}", &"x".repeat(1025)] {
+        let error = client.lock(key).acquire().await.expect_err(key);
+        assert!(matches!(error, LockError::InvalidKey { .. }), "{error:?}");
+    }
+    for lease in [Duration::from_millis(10), DAY] {
+        drop(lock().lease(lease).acquire().await.expect("within bounds"));
+    }
 }

@@ -3,7 +3,6 @@
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
 mod drops;
-mod expressions;
 mod functions;
 mod futures;
 mod held;

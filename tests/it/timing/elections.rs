@@ -25,7 +25,10 @@ async fn in_two_hundred_terms_another_process_soon_leads() {
             LEASE + ms(200)
         };
         let longest = takeovers.iter().max().expect("there are some");
-        println!("{way:?}: {} takeovers in {longest:?} at most", takeovers.len());
+        println!(
+            "{way:?}: {} takeovers in {longest:?} at most",
+            takeovers.len()
+        );
         assert!(*longest <= bound, "{way:?}: {takeovers:?}");
         // The machine may have ended a few terms before the operator did.
         assert!(takeovers.len() >= 25, "{way:?}: {takeovers:?}");

@@ -55,9 +55,7 @@ macro_rules! conformance {
     ($name:ident: all of $topology:expr) => {
         conformance! {
             $name: core of $topology;
-            owners_are_never_used_again,
             a_waiter_for_a_kept_lock_is_served_when_min_hold_is_over,
-            options_out_of_bounds_are_errors_that_name_the_option_and_the_value,
             keys_with_hash_tags_and_hostile_values_are_locks_of_their_own,
             queued_waiters_come_before_others_when_a_lease_has_ended,
             a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next,

@@ -2,7 +2,7 @@
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::ErrorKind;
-use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
+use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::{LONG, client, connect};
 
@@ -44,18 +44,4 @@ async fn any_number_of_probes_at_once_succeed_and_leave_a_fence_for_each_client(
         left.iter().all(|name| name.ends_with("}:fence")),
         "{left:?}"
     );
-}
-
-#[tokio::test]
-async fn a_probe_of_a_cluster_proves_a_grant_at_each_master() {
-    let cluster = RedisCluster::start().await;
-    let client = connect(&cluster.url()).await;
-    for n in 0..MASTERS {
-        client.probe().await.expect("granted");
-        assert_eq!(cluster.node(n).keys("*").await.len(), 1);
-        cluster.node(n).config_set("maxmemory", "1").await;
-        let error = client.probe().await.expect_err("one master refuses");
-        assert_eq!(error.kind(), ErrorKind::Outage, "{error:#}");
-        cluster.node(n).config_set("maxmemory", "0").await;
-    }
 }

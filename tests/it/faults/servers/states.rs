@@ -101,41 +101,6 @@ async fn a_server_that_is_not_there_is_unavailable_within_the_connect_timeout() 
 }
 
 #[tokio::test]
-async fn a_password_is_needed_where_the_server_asks_for_one_and_is_never_shown() {
-    const SECRET: &str = "Pa55-for-tests";
-    let server = RedisServer::builder()
-        .password(SECRET)
-        .acl_user("alice", &format!(">{SECRET} on ~lock:* &lock:* +@all"))
-        .start();
-    let (at, socket) = (server.address(), server.unix_url());
-    let socket = socket.split('?').next().expect("a path");
-    for url in [
-        format!("redis://:{SECRET}x@{at}/"),
-        format!("redis://alice:{SECRET}x@{at}/?protocol=resp2"),
-        format!("redis://unknown:{SECRET}@{at}/"),
-        format!("redis://{at}/?protocol=resp2"),
-        format!("{socket}?pass={SECRET}x"),
-        socket.to_owned(),
-    ] {
-        let outcome = within(LONG, "it is refused", LockClient::connect(&url)).await;
-        let error = outcome.expect_err(&url);
-        let shown = format!("{error} {error:?}");
-        assert!(!shown.contains("Pa55"), "{url}: {shown}");
-        assert!(matches!(error, LockError::Refused { .. }), "{url}: {shown}");
-    }
-    for url in [
-        format!("redis://default:{SECRET}@{at}/"),
-        format!("redis://alice:%50a55-for-tests@{at}/?protocol=resp2"),
-        format!("{socket}?user=alice&pass={SECRET}"),
-    ] {
-        assert_all_works(&url).await;
-        let client = connect(&url).await;
-        let shown = format!("{client:?} {:?}", client.lock("k"));
-        assert!(!shown.contains("Pa55"), "{shown}");
-    }
-}
-
-#[tokio::test]
 async fn everything_works_by_socket_and_by_either_protocol() {
     let server = RedisServer::start();
     for url in [
