@@ -8,11 +8,11 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use rlock_core::LockError;
 use rlock_testkit::{RedisServer, Witness, eventually, within};
-use tokio::task::yield_now;
+use tokio::{task::yield_now, time::sleep};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_nothing_left, assert_soon_free, assert_soon_queued, client,
-    connect, hold, its_turn, ms, name, resp2,
+    connect, connect_with, hold, its_turn, ms, name, resp2,
 };
 
 const INSTANCE: &str = "0f8b2f0e-6f3d-4a52-9d3e-6a1b7c0d9e55";
@@ -158,13 +158,15 @@ async fn a_lock_of_redisson_can_be_released_by_force() {
 
 #[tokio::test]
 async fn calls_and_threads_of_redisson_exclude_each_other() {
-    const EACH: usize = 40;
+    const EACH: u64 = 20;
     let (server, inside) = (Arc::new(RedisServer::start()), Witness::new());
     let threads = (1..=3).map(async |id| {
         let thread = Thread::new(&server, id);
         for _ in 0..EACH {
             // Redisson sleeps until another thread notifies it, or for the rest of the lease.
-            while thread.try_lock(LASTING).await.is_some() {}
+            while thread.try_lock(LASTING).await.is_some() {
+                sleep(ms(1)).await;
+            }
             let witness = inside.enter(thread.owner.clone());
             yield_now().await;
             drop(witness);
@@ -172,8 +174,8 @@ async fn calls_and_threads_of_redisson_exclude_each_other() {
         }
     });
     let calls = (1..=3).map(async |id| {
-        let client = client(&server).await;
-        let lock = client.lock("k").lease(LASTING).wait(LONG);
+        let client = connect_with(LONG, &server.url()).await;
+        let lock = client.lock("k").lease(LASTING).wait(LONG * 2);
         for _ in 0..EACH {
             let guard = lock.acquire().await?;
             let witness = inside.enter(format!("call {id}"));
@@ -184,10 +186,10 @@ async fn calls_and_threads_of_redisson_exclude_each_other() {
         Ok::<_, LockError>(())
     });
     let all = async { tokio::join!(join_all(threads), join_all(calls)).1 };
-    for ended in within(LONG, "all have their turns", all).await {
+    for ended in within(LONG * 2, "all have their turns", all).await {
         ended.expect("every release is confirmed");
     }
     inside.assert_held();
-    assert_eq!(inside.entries(), 240);
+    assert_eq!(inside.entries(), 6 * EACH);
     assert_nothing_left(&server).await;
 }
