@@ -9,7 +9,9 @@ use crate::{
     lease::Time,
     mode::LockMode,
     owner::OwnerId,
-    store::{AcquireRequest, Acquired, Claim, MOST_NOTIFIED, Notification, QueuePlace, TakenBy},
+    store::{
+        AcquireRequest, Acquired, Asks, Claim, MOST_NOTIFIED, Notification, QueuePlace, TakenBy,
+    },
 };
 
 impl<F: Fences> State<F> {
@@ -146,7 +148,7 @@ impl<F: Fences> State<F> {
             queued: waits.then_some(QueuePlace {
                 first,
                 watched,
-                probes,
+                asks: Asks::probing(probes),
             }),
             sent_at: now,
             fences,

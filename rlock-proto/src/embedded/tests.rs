@@ -12,7 +12,7 @@ use crate::{
     mode::LockMode::{self, Exclusive, Shared},
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Applied, BETWEEN_PROBES, Claim, DowngradeRequest, GRACE,
+        AcquireRequest, Acquired, Applied, Asks, BETWEEN_PROBES, Claim, DowngradeRequest, GRACE,
         KeyFilter, LONGEST_SILENCE, Notification, QUEUE_LIFETIME, QueuePlace, ReleaseRequest,
         Renewal, RenewalOutcome, SetCountRequest, TakenBy,
     },
@@ -602,8 +602,8 @@ fn a_disconnected_waiter_does_not_keep_out_waiters_that_the_lock_admits() {
                 store.comes(client, holder);
             }
             let first = store.comes(3, gone).expect("it waits");
-            assert!(first.first && !first.probes);
-            let probes = |place: Option<QueuePlace>| place.expect("it waits").probes;
+            assert!(first.first && first.asks == Asks::Late);
+            let probes = |place: Option<QueuePlace>| place.expect("it waits").asks == Asks::Probing;
             assert!(probes(store.comes(4, waiter)), "it is the next");
             assert!(!probes(store.comes(5, Exclusive)), "it is not admitted");
             assert!(probes(store.comes(6, waiter)), "it is the last");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::output::By;
 use crate::{
     lease::Time,
-    store::{BETWEEN_PROBES, Grant, QueuePlace},
+    store::{Asks, BETWEEN_PROBES, Grant, QueuePlace},
     wait::Spread,
 };
 
@@ -35,6 +35,8 @@ pub(super) struct Standing {
     by: By,
     /// Whether the store told it to ask again.
     told: bool,
+    /// How often the owner has asked in vain while the store cannot notify it.
+    polls: u32,
 }
 
 /// What the store last said about the owner.
@@ -72,8 +74,12 @@ impl Standing {
         queued: Option<QueuePlace>,
         (now, spread): (Time, Spread),
     ) {
+        let asks = queued.map_or(Asks::Late, |place| place.asks);
         let is_unwatched = queued.is_some_and(|place| place.first && !place.watched);
-        let most = if queued.is_some_and(|place| place.probes) {
+        let most = if asks == Asks::Polling {
+            self.polls = self.polls.saturating_add(1);
+            spread.after_failures(self.polls)
+        } else if asks == Asks::Probing {
             BETWEEN_PROBES
         } else if is_unwatched {
             LONGEST_UNWATCHED_SLEEP
@@ -240,7 +246,7 @@ mod tests {
         QueuePlace {
             first,
             watched,
-            probes,
+            asks: Asks::probing(probes),
         }
     }
 

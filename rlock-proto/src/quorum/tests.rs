@@ -12,7 +12,7 @@ use crate::{
     mode::LockMode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Applied, Claim, Notification, QueuePlace, Renewal,
+        AcquireRequest, Acquired, Applied, Asks, Claim, Notification, QueuePlace, Renewal,
         RenewalOutcome, Renewed, TakenBy,
     },
 };
@@ -221,7 +221,7 @@ fn a_refused_owner_asks_when_a_majority_is_free_by_the_ends_of_the_leases() {
     let place = |first| QueuePlace {
         first,
         watched: false,
-        probes: false,
+        asks: Asks::Late,
     };
     let refused = |ttl| refused(Some(ms(ttl)), Some(place(ttl == 200)), TakenBy::Unnamed);
     let when = |replies: &[Acquired]| match outcome(3, replies, false) {

@@ -58,9 +58,27 @@ pub struct QueuePlace {
     pub first: bool,
     /// Whether the store reports the next change of the lock by another client.
     pub watched: bool,
-    /// Whether the lock admits the waiter, and only earlier waiters keep it out. It asks again soon, because their clients
-    /// may be gone.
-    pub probes: bool,
+    /// When the waiter asks again by itself.
+    pub asks: Asks,
+}
+
+/// When a waiter asks again although nothing has notified it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Asks {
+    /// After a long time, because a notification may be lost.
+    Late,
+    /// Soon: the lock admits the waiter, and only earlier waiters keep it out, whose clients may be gone.
+    Probing,
+    /// After pauses that grow, because the store cannot notify the client.
+    Polling,
+}
+
+impl Asks {
+    /// Returns whether only earlier waiters keep the waiter out.
+    #[must_use]
+    pub fn probing(probes: bool) -> Self {
+        if probes { Self::Probing } else { Self::Late }
+    }
 }
 
 impl QueuePlace {
@@ -68,7 +86,7 @@ impl QueuePlace {
     pub const BEHIND: Self = Self {
         first: false,
         watched: true,
-        probes: false,
+        asks: Asks::Late,
     };
 }
 

@@ -14,8 +14,9 @@ use rlock_proto::{
     mode::LockMode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Applied, Claim, DowngradeRequest, FENCES_A_SECOND, Notification,
-        QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, SetCountRequest, StoredLock, TakenBy,
+        AcquireRequest, Acquired, Applied, Asks, Claim, DowngradeRequest, FENCES_A_SECOND,
+        Notification, QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, SetCountRequest,
+        StoredLock, TakenBy,
     },
 };
 use rlock_testkit::{RedisServer, Scripts};
@@ -95,7 +96,7 @@ impl Scripted {
                 queued: (*queued > 0).then_some(QueuePlace {
                     first: *queued == 2,
                     watched: false,
-                    probes: *queued == 3,
+                    asks: Asks::probing(*queued == 3),
                 }),
                 sent_at,
                 fences: fences.iter().map(unsigned).collect(),

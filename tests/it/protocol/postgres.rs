@@ -11,7 +11,7 @@ use rlock_proto::{
     key::Key,
     lease::Time,
     store::{
-        AcquireRequest, Acquired, Applied, FENCES_A_SECOND, Notification, QUEUE_LIFETIME,
+        AcquireRequest, Acquired, Applied, Asks, FENCES_A_SECOND, Notification, QUEUE_LIFETIME,
         QueuePlace, RenewalOutcome, StoredLock, TakenBy,
     },
 };
@@ -183,7 +183,7 @@ impl<'a> Functions<'a> {
             queued: (queued > 0).then_some(QueuePlace {
                 first: queued == 2,
                 watched: false,
-                probes: queued == 3,
+                asks: Asks::probing(queued == 3),
             }),
             sent_at,
             fences,

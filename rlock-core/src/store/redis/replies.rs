@@ -8,7 +8,7 @@ use rlock_proto::{
     lease::Time,
     owner::OwnerId,
     store::{
-        Acquired, Applied, QueuePlace, RenewalOutcome, Renewed, StoredLock, TOO_LARGE_FENCE,
+        Acquired, Applied, Asks, QueuePlace, RenewalOutcome, Renewed, StoredLock, TOO_LARGE_FENCE,
         TakenBy,
     },
 };
@@ -68,7 +68,7 @@ pub(super) fn read_acquired(
                 queued: (*queued > 0).then_some(QueuePlace {
                     first,
                     watched,
-                    probes,
+                    asks: Asks::probing(probes),
                 }),
                 sent_at,
                 fences,

@@ -259,14 +259,30 @@ impl Client {
 
     /// Refuses a request because another owner has the lock of this claim, for a second.
     pub(super) fn refuse(&mut self, request: Box<Request>, claim: usize, fence: u64) -> Step {
+        let place = QueuePlace {
+            first: true,
+            ..QueuePlace::BEHIND
+        };
+        self.refuse_as(request, (claim, fence), place, ms(1_000))
+    }
+
+    /// Refuses a request because another owner has the lock for this time. The call waits at this place.
+    pub(super) fn refuse_at(&mut self, request: Box<Request>, place: QueuePlace, ttl: Duration) {
+        let step = self.refuse_as(request, (0, 0), place, ttl);
+        assert_eq!(step, Step::Wait);
+    }
+
+    fn refuse_as(
+        &mut self,
+        request: Box<Request>,
+        (claim, fence): (usize, u64),
+        place: QueuePlace,
+        ttl: Duration,
+    ) -> Step {
         let taken = Acquired::Taken {
             claim,
-            ttl: Some(ms(1_000)),
-            queued: Some(QueuePlace {
-                first: true,
-                watched: true,
-                probes: false,
-            }),
+            ttl: Some(ttl),
+            queued: Some(place),
             sent_at: at(self.now),
             fences: Few::from_elem(fence, request.claims.len()),
             retired: false,

@@ -259,3 +259,29 @@ fn a_call_whose_grant_is_taken_by_force_at_the_end_of_its_wait_is_told_that_the_
         only(early.grant(again, FENCE + 1));
     }
 }
+
+/// No notification arrives, so a fixed pause would be too long at first, or send too many requests later.
+#[test]
+fn a_waiter_that_its_store_cannot_notify_asks_again_after_growing_pauses() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", waits(Wait::Forever));
+    let (mut request, mut pauses) = (asked(step), Vec::new());
+    for _ in 0..8 {
+        let place = QueuePlace {
+            asks: Asks::Polling,
+            ..QueuePlace::BEHIND
+        };
+        client.refuse_at(request, place, ms(60_000));
+        let began = client.now;
+        while !client.is_woken(call) {
+            client.tick(client.now + 1);
+        }
+        pauses.push(client.now - began);
+        request = asked(client.poll(call));
+    }
+    assert!(pauses[0] <= 25 && pauses[7] >= 250, "{pauses:?}");
+    assert!(pauses.iter().all(|pause| *pause <= 530), "{pauses:?}");
+    client.refuse_at(request, QueuePlace::BEHIND, ms(60_000));
+    client.tick(client.now + 4_000);
+    assert!(!client.is_woken(call), "it is notified now");
+}
