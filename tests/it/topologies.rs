@@ -5,11 +5,13 @@ pub(crate) mod conformance;
 mod databases;
 mod failover;
 mod faults;
+mod pooler;
 mod postgres;
 mod questions;
 pub(crate) mod quorum;
 mod replicas;
 mod sentinel;
+mod sessions;
 
 use std::{mem, time::Duration};
 

@@ -8,6 +8,8 @@ mod database;
 mod findings;
 mod info;
 #[cfg(feature = "postgres")]
+mod pooler;
+#[cfg(feature = "postgres")]
 mod schema;
 
 use std::{collections::HashMap, iter};

@@ -10,13 +10,17 @@ mod directory;
 mod errors;
 mod link;
 mod migration;
+mod parameter;
+mod pooler;
 mod replies;
 mod requests;
 mod schema;
 mod session;
 mod statements;
+mod stream;
 #[cfg(feature = "tls")]
 mod tls;
+mod transaction;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -38,8 +42,9 @@ pub(in crate::store) use self::{dial::LookingSession, schema::Schema};
 use self::{
     errors::{classify, needs_session},
     link::Link,
+    parameter::Parameter,
     replies::{only, read_acquired, read_difference, read_entry, read_renewed},
-    requests::{Parameter, Request, call},
+    requests::{Request, call},
 };
 use super::{BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError};
 use crate::{
@@ -65,7 +70,7 @@ impl PostgresStore {
         listener: &Listener,
     ) -> Arc<Self> {
         let background = Link::new(
-            endpoint.clone(),
+            endpoint.of_listeners(),
             options.clone(),
             Some(Arc::clone(listener)),
         );
@@ -130,8 +135,13 @@ impl PostgresStore {
         let timer = metrics::RequestTimer::begin(request.name, started);
         let mut reply = pin!(session.execute(request));
         let silence = send.silence.unwrap_or(self.options().response_timeout / 2);
-        let silent_at = started + silence;
+        let mut silent_at = started + silence;
         let mut outcome = timeout_at(deadline.min(silent_at), &mut reply).await;
+        // Replies to earlier requests, which may have waited for rows, are signs of life.
+        while outcome.is_err() && silent_at < deadline.min(session.heard() + silence) {
+            silent_at = session.heard() + silence;
+            outcome = timeout_at(deadline.min(silent_at), &mut reply).await;
+        }
         if outcome.is_err() && silent_at <= deadline {
             link.give_up(session.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
@@ -207,7 +217,7 @@ impl PostgresStore {
             let differ = Notification::PermitsDiffer { key, mine, theirs };
             self.background.notify(differ);
         }
-        let acquired = read_acquired(row, sent_at);
+        let acquired = read_acquired(row, sent_at, self.changes.polls());
         if let Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. } = &acquired {
             for fence in fences {
                 self.options().floor.note(*fence);
@@ -279,7 +289,7 @@ impl Store for PostgresStore {
     }
 
     fn describe(&self) -> String {
-        self.background.endpoint.to_string()
+        self.changes.endpoint.to_string()
     }
 
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {

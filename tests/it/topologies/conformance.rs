@@ -153,6 +153,32 @@ conformance!(
     a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one,
 );
 conformance!(postgres: all of Topology::postgres());
+// Messages between clients, such as questions to a holder, need the address of the server.
+conformance!(
+    pooled: Topology::pooled(false);
+    a_lock_is_held_by_one_client_at_a_time,
+    a_waiter_gets_the_lock_when_it_is_released,
+    clients_are_served_in_the_order_of_their_requests,
+    the_watchdog_renews_for_as_long_as_the_lock_is_held,
+    a_deleted_lock_is_lost_as_its_topology_reports_it,
+    a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next,
+    many_tasks_of_two_clients_are_inside_one_at_a_time,
+    a_call_of_several_keys_is_served_in_any_order_of_their_names,
+    readers_and_writers_are_served_in_the_order_of_their_requests,
+    several_permits_are_taken_all_or_none_and_in_order,
+    a_downgrade_lets_all_readers_in_and_no_writer,
+    a_tick_runs_once_on_one_of_two_clients,
+);
+conformance!(
+    pooled_with_direct: Topology::pooled(true);
+    a_waiter_gets_the_lock_when_it_is_released,
+    clients_are_served_in_the_order_of_their_requests,
+    many_tasks_of_two_clients_are_inside_one_at_a_time,
+    a_retained_lock_is_released_when_it_is_wanted,
+    a_holder_that_is_asked_stops_its_body_before_the_next_begins,
+    observers_learn_of_each_term_and_value,
+    all_locks_are_listed_with_their_holders,
+);
 // Five servers: all running, or with two of them paused.
 conformance!(five: all of Topology::quorum_without(&[]));
 conformance!(without_the_first: core of Topology::quorum_without(&[0, 3]));

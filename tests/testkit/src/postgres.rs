@@ -354,14 +354,14 @@ fn signal(process: &str, signal: Signal) {
 }
 
 /// Gives a file to the user that the server runs as.
-fn give(path: &Path) {
+pub(crate) fn give(path: &Path) {
     if geteuid().is_root() {
         chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may do that");
     }
 }
 
 /// Returns a command of this program in this directory, as an unprivileged user.
-fn command(program: &str, directory: &Path) -> Command {
+pub(crate) fn command(program: &str, directory: &Path) -> Command {
     let mut command = Command::new(find(program));
     command.current_dir(directory);
     if geteuid().is_root() {
@@ -374,6 +374,7 @@ fn command(program: &str, directory: &Path) -> Command {
 fn find(program: &str) -> PathBuf {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut directories: Vec<PathBuf> = env::split_paths(&path).collect();
+    directories.push(PathBuf::from("/usr/sbin"));
     if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
         directories.extend(versions.flatten().map(|version| version.path().join("bin")));
     }

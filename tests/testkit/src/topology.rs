@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder, StoreUrl};
 
-use crate::{PATIENCE, PostgresServer, RedisCluster, RedisServer};
+use crate::{PATIENCE, Pooler, PostgresServer, RedisCluster, RedisServer};
 pub use fronted::Fronted;
 use server::Server;
 pub use trio::{FAILOVER, SERVICE, Trio, TrioBuilder};
@@ -42,6 +42,15 @@ pub enum Topology {
     Cluster(RedisCluster),
     /// A Postgres database.
     Postgres(PostgresServer),
+    /// A Postgres database behind a pooler of transactions.
+    Pooled {
+        /// The server.
+        server: PostgresServer,
+        /// The pooler.
+        pooler: Pooler,
+        /// Whether clients know the server, too.
+        direct: bool,
+    },
 }
 
 impl Topology {
@@ -92,7 +101,9 @@ impl Topology {
             Self::Server(_) | Self::Sentinel(_) | Self::Quorum { .. } | Self::Cluster(_) => {
                 Deletion::NotifiedAtOnce
             }
-            Self::ServerByResp2(_) | Self::Postgres(_) => Deletion::FoundByRenewal,
+            Self::ServerByResp2(_) | Self::Postgres(_) | Self::Pooled { .. } => {
+                Deletion::FoundByRenewal
+            }
         }
     }
 
@@ -106,7 +117,9 @@ impl Topology {
     async fn servers_of(&self, lock: &str) -> Vec<Server<'_>> {
         match self {
             Self::Memory => Vec::new(),
-            Self::Postgres(server) => vec![Server::Postgres(server)],
+            Self::Postgres(server) | Self::Pooled { server, .. } => {
+                vec![Server::Postgres(server)]
+            }
             Self::Cluster(cluster) => vec![Server::Redis(cluster.owner_of(lock).await)],
             Self::Server(server) | Self::ServerByResp2(server) => vec![Server::Redis(server)],
             Self::Sentinel(trio) => vec![Server::Redis(&trio.master)],
@@ -135,6 +148,14 @@ impl Topology {
             }
             Self::Cluster(cluster) => builder.connect(&cluster.url()).await,
             Self::Postgres(server) => builder.connect(&server.announced_url()).await,
+            Self::Pooled { pooler, direct, .. } => {
+                let url = if *direct {
+                    pooler.url_with_direct()
+                } else {
+                    pooler.url()
+                };
+                builder.connect(&url).await
+            }
         };
         connected.expect("the store is there")
     }
@@ -156,6 +177,18 @@ impl Topology {
     #[must_use]
     pub fn postgres() -> Self {
         Self::Postgres(PostgresServer::start())
+    }
+
+    /// Starts a Postgres server and a pooler of transactions before it, which clients pass for notifications if `direct`.
+    #[must_use]
+    pub fn pooled(direct: bool) -> Self {
+        let server = PostgresServer::start();
+        let pooler = Pooler::of_transactions(&server);
+        Self::Pooled {
+            server,
+            pooler,
+            direct,
+        }
     }
 
     /// Starts three masters of a cluster, and a replica of each.

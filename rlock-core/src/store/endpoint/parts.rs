@@ -60,6 +60,7 @@ impl UrlKind {
                 &[
                     "schema",
                     "durability",
+                    "direct",
                     "user",
                     "password",
                     "dbname",

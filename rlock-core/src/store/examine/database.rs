@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 
 use super::{
     findings::{Finding, ServerReport},
+    pooler::pooler,
     schema,
 };
 use crate::store::{StoreError, options::StoreOptions, postgres::PostgresEndpoint};
@@ -90,6 +91,7 @@ async fn facts(
     let mut findings = vec![version(&row), clock(between, remote), connections(&row)];
     if grants_locks {
         findings.push(persistence(&row, endpoint.is_durable()));
+        findings.push(pooler(endpoint, &session, options).await?);
         findings.extend(schema::compare(endpoint, &session).await?);
     }
     Ok((grants_locks, findings))

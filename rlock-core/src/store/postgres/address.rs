@@ -19,16 +19,22 @@ const SCHEMA: &str = "rlock";
 pub(crate) struct PostgresEndpoint {
     pub(super) config: Config,
     pub(super) schema: Schema,
+    /// The server itself, if the other address is that of a pooler.
+    direct: Option<Box<Config>>,
+    /// Whether the URL says that no pooler shares these sessions.
+    pub(super) is_direct: bool,
 }
 
 impl PostgresEndpoint {
     /// Parses a URL, of which `options` are those behind the `?`.
     pub(in crate::store) fn parse(url: &str, options: &str) -> Result<Self, String> {
         let (address, _) = url.split_once('?').unwrap_or((url, ""));
-        let (mut name, mut durability, mut others) = (SCHEMA, Durability::Disk, Vec::new());
+        let (mut name, mut durability) = (SCHEMA, Durability::Disk);
+        let (mut direct, mut others) = (None, Vec::new());
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("schema", given) => name = given,
+                ("direct", given) => direct = Some(given),
                 ("durability", given) => {
                     let known = Durability::named(given);
                     durability = known.ok_or("`durability` is `disk` or `memory`")?;
@@ -50,21 +56,43 @@ impl PostgresEndpoint {
         if name.is_empty() || name.len() > 63 || !name.chars().all(is_of_name) {
             return Err("`schema` is a name of lower-case letters, digits and `_`".to_owned());
         }
-        let url = format!("{address}?{}", others.join("&"));
-        // The detail of the error may be a part of a password.
-        let config: Result<Config, _> = url.parse();
-        let mut config = config.map_err(|_| "it is not a URL of Postgres".to_owned())?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err("it names no host".to_owned());
+        let config = read(address, &others)?;
+        let direct = direct.map(|address| {
+            let is_of_host = |option: &&&str| {
+                let (name, _) = option.split_once('=').unwrap_or_default();
+                matches!(name, "host" | "hostaddr" | "port")
+            };
+            let of_both: Vec<_> =
+                (others.iter().filter(|option| !is_of_host(option)).copied()).collect();
+            let direct = read(&format!("postgres://{address}"), &of_both);
+            let direct = direct.map_err(|reason| format!("{reason}, in `direct`"))?;
+            Ok::<_, String>(Box::new(with_login(direct, &config)))
+        });
+        Ok(Self {
+            direct: direct.transpose()?,
+            config,
+            schema: Schema {
+                name: name.to_owned(),
+                durability,
+            },
+            is_direct: false,
+        })
+    }
+
+    /// Returns the endpoint of sessions that listen: the server itself, if the URL names it.
+    pub(in crate::store) fn of_listeners(&self) -> Self {
+        let direct = self.direct.as_deref();
+        Self {
+            config: direct.unwrap_or(&self.config).clone(),
+            schema: self.schema.clone(),
+            direct: None,
+            is_direct: direct.is_some(),
         }
-        if config.get_ssl_mode() == SslMode::Require && !Tls::IS_SUPPORTED {
-            return Err("TLS needs the feature `tls` of rlock-core".to_owned());
-        }
-        // A standby, and a server that is read-only, grants no locks.
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        let name = name.to_owned();
-        let schema = Schema { name, durability };
-        Ok(Self { config, schema })
+    }
+
+    /// Returns whether the URL names the server itself next to a pooler.
+    pub(in crate::store) fn has_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
     /// Returns each host for itself, even if it is a standby.
@@ -72,8 +100,10 @@ impl PostgresEndpoint {
         let hosts = self.hosts().into_iter();
         let alone = hosts.map(|mut config| {
             config.target_session_attrs(TargetSessionAttrs::Any);
-            let schema = self.schema.clone();
-            Self { config, schema }
+            Self {
+                config,
+                ..self.clone()
+            }
         });
         alone.collect()
     }
@@ -134,6 +164,37 @@ impl PostgresEndpoint {
     }
 }
 
+/// Reads an address with these options.
+fn read(address: &str, options: &[&str]) -> Result<Config, String> {
+    let url = format!("{address}?{}", options.join("&"));
+    // The detail of the error may be a part of a password.
+    let config: Result<Config, _> = url.parse();
+    let mut config = config.map_err(|_| "it is not a URL of Postgres".to_owned())?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err("it names no host".to_owned());
+    }
+    if config.get_ssl_mode() == SslMode::Require && !Tls::IS_SUPPORTED {
+        return Err("TLS needs the feature `tls` of rlock-core".to_owned());
+    }
+    // A standby, and a server that is read-only, grants no locks.
+    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    Ok(config)
+}
+
+/// Returns a configuration with the login and the database of another one where it names none.
+fn with_login(mut config: Config, other: &Config) -> Config {
+    if let (None, Some(user)) = (config.get_user(), other.get_user()) {
+        config.user(user);
+    }
+    if let (None, Some(password)) = (config.get_password(), other.get_password()) {
+        config.password(password);
+    }
+    if let (None, Some(database)) = (config.get_dbname(), other.get_dbname()) {
+        config.dbname(database);
+    }
+    config
+}
+
 /// Shows hosts and ports, or the path of a socket, and the database.
 impl fmt::Display for PostgresEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -183,6 +244,26 @@ mod tests {
             let each: Vec<_> = each.iter().map(ToString::to_string).collect();
             assert_eq!(each.len(), shown.split(',').count(), "{each:?}");
         }
+    }
+
+    #[test]
+    fn the_server_itself_has_the_login_and_the_database_of_the_url_unless_it_names_others() {
+        let options = "port=6432&direct=db:5432&schema=l";
+        let endpoint = PostgresEndpoint::parse("postgres://u:p@pooler/app", options);
+        let endpoint = endpoint.expect("valid");
+        assert!(endpoint.has_direct() && !endpoint.is_direct);
+        assert_eq!(endpoint.to_string(), "pooler:6432/app");
+        let direct = endpoint.of_listeners();
+        assert!(direct.is_direct);
+        assert_eq!(direct.to_string(), "db:5432/app");
+        assert_eq!(direct.schema.name, "l");
+        assert_eq!(direct.config.get_user(), Some("u"));
+        assert_eq!(direct.config.get_password(), Some(&b"p"[..]));
+        let endpoint = PostgresEndpoint::parse("postgres://u@pooler/app", "direct=v@db/other");
+        let direct = endpoint.expect("valid").of_listeners();
+        assert_eq!(direct.to_string(), "db:5432/other");
+        assert_eq!(direct.config.get_user(), Some("v"));
+        assert!(PostgresEndpoint::parse("postgres://u@pooler/app", "direct=").is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio_postgres::{
 
 #[cfg(feature = "tls")]
 use super::tls::Rustls;
-use super::{address::PostgresEndpoint, errors::classify_connect};
+use super::{address::PostgresEndpoint, errors::classify_connect, pooler};
 use crate::store::{
     StoreError, credentials::Credentials, options::StoreOptions, tasks::AbortOnDrop,
 };
@@ -28,12 +28,11 @@ pub(super) type Receive = Box<dyn FnMut(&str) + Send>;
 pub(super) type Ended = Box<dyn FnOnce() + Send>;
 
 impl PostgresEndpoint {
-    /// Opens a session with this name, within a time. The session ends with the handle.
+    /// Opens a session within a time. The session ends with the handle.
     pub(super) async fn dial(
         &self,
         options: &StoreOptions,
         within: Duration,
-        name: &str,
         receive: Receive,
         ended: Ended,
     ) -> Result<(Client, AbortOnDrop), StoreError> {
@@ -49,7 +48,7 @@ impl PostgresEndpoint {
         let (user, password) = login.map(Credentials::into_parts).unzip();
         for host in &mut hosts {
             // An idle session that only listens learns so that its server or the way to it is gone.
-            host.application_name(name)
+            host.application_name("rlock")
                 .connect_timeout(share)
                 .keepalives_idle(KEEPALIVE)
                 .keepalives_interval(KEEPALIVE / 3)
@@ -81,7 +80,7 @@ impl PostgresEndpoint {
         options: &StoreOptions,
     ) -> Result<LookingSession, StoreError> {
         let within = options.connect_timeout;
-        let dialled = self.dial(options, within, "rlock", Box::new(|_| {}), Box::new(|| {}));
+        let dialled = self.dial(options, within, Box::new(|_| {}), Box::new(|| {}));
         let (client, driver) = dialled.await?;
         Ok(LookingSession {
             client,
@@ -99,8 +98,14 @@ pub(in crate::store) struct LookingSession {
 impl LookingSession {
     /// Asks for one row.
     pub(in crate::store) async fn ask(&self, query: &str) -> Result<Row, StoreError> {
-        let row = self.client.query_one(query, &[]).await;
+        let row = self.client.query_typed_one(query, &[]).await;
         row.map_err(|error| classify_connect(&error))
+    }
+
+    /// Returns whether a pooler serves the session.
+    pub(in crate::store) async fn is_pooled(&self) -> Result<bool, StoreError> {
+        let pooled = pooler::serves(&self.client).await;
+        pooled.map_err(|error| classify_connect(&error))
     }
 }
 

@@ -7,8 +7,9 @@ use uuid::Uuid;
 
 use super::{
     PostgresStore,
+    parameter::Parameter,
     replies::only,
-    requests::{Parameter, Request, call},
+    requests::{Request, call},
     session::{parts_of, place},
 };
 use crate::store::{

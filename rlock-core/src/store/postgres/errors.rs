@@ -45,6 +45,10 @@ const WORDS: [(&SqlState, &str); 6] = [
     ),
 ];
 
+/// Our words if a commit with notifications has waited for another one too long.
+const SLOW_COMMITS: &str = "the commit of another notification takes long; look at the disk of the server, and at the standby that it \
+                            waits for";
+
 /// Returns the error of a request.
 pub(super) fn classify(error: &Error) -> StoreError {
     let Some(refusal) = error.as_db_error() else {
@@ -78,6 +82,20 @@ pub(super) fn classify_connect(error: &Error) -> StoreError {
     StoreError::new(!is_foreign, false, text)
 }
 
+/// Returns the error of an attempt to end the client's former session.
+pub(super) fn classify_end(error: &Error) -> StoreError {
+    let failed = classify_connect(error);
+    if !is_denied(error) {
+        return failed;
+    }
+    let source = "this role may not end the client's former session, which is silent and has another role; grant it \
+                  `pg_signal_backend`, or the other role";
+    StoreError {
+        is_refusal: true,
+        ..StoreError::new(true, false, source)
+    }
+}
+
 /// Returns whether the session has ended with this error.
 fn ends_session(error: &Error) -> bool {
     let code = error.code().map(SqlState::code);
@@ -109,6 +127,9 @@ pub(super) fn is_denied(error: &Error) -> bool {
 fn words(refusal: &DbError) -> String {
     let known = WORDS.iter().find(|(code, _)| *code == refusal.code());
     let words = known.map_or(refusal.message(), |(_, words)| words);
+    // A wait for a row is that of a statement in a function.
+    let is_commit = *refusal.code() == SqlState::LOCK_NOT_AVAILABLE && refusal.where_().is_none();
+    let words = if is_commit { SLOW_COMMITS } else { words };
     let way_out = if *refusal.code() == SqlState::INSUFFICIENT_PRIVILEGE {
         "; grant the role what `rlock postgres schema` prints"
     } else {

@@ -3,8 +3,8 @@
 use std::{
     mem,
     sync::{
-        Arc,
-        atomic::{AtomicI32, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     address::PostgresEndpoint,
-    session::{Inbox, Opening, Session},
+    session::{Executor, Inbox, Opening, Session},
 };
 use crate::{
     backoff::Backoff,
@@ -38,8 +38,10 @@ pub(super) struct Link {
     state: watch::Sender<LinkState>,
     /// The number of attempts to connect so far.
     epochs: AtomicU64,
-    /// The process of the last session. Zero: none.
-    process: AtomicI32,
+    /// What executed the requests of the last session.
+    former: Mutex<Option<Executor>>,
+    /// Whether the waiters of this client are not notified, because a pooler serves the last session.
+    polls: AtomicBool,
 }
 
 #[derive(Default)]
@@ -63,7 +65,8 @@ impl Link {
             listener,
             state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
-            process: AtomicI32::new(0),
+            former: Mutex::default(),
+            polls: AtomicBool::new(false),
         })
     }
 
@@ -78,6 +81,15 @@ impl Link {
         let state = state.map_err(|_| self.why_down())?;
         let error = || state.error.clone().unwrap_or_else(|| self.why_down());
         state.session.clone().ok_or_else(error)
+    }
+
+    /// Returns whether the waiters of this client are not notified.
+    pub(super) fn polls(&self) -> bool {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    fn former(&self) -> MutexGuard<'_, Option<Executor>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns why there is no session.
@@ -111,7 +123,7 @@ impl Link {
     /// Opens a session, and uses it.
     async fn open(self: &Arc<Self>, within: Duration) -> Result<(), StoreError> {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
-        let former = self.process.load(Ordering::Relaxed);
+        let former = self.former().clone();
         let link = Arc::downgrade(self);
         let listener = self.listener.clone();
         let opened = Session::open(Opening {
@@ -119,7 +131,7 @@ impl Link {
             endpoint: &self.endpoint,
             options: &self.options,
             within,
-            former: (former != 0).then_some(former),
+            former,
             inbox: listener.map(|listener| Inbox::new(listener, self.options.clone())),
             ended: Box::new(move || {
                 if let Some(link) = link.upgrade() {
@@ -142,7 +154,13 @@ impl Link {
                 return Err(error);
             }
         };
-        self.process.store(session.process, Ordering::Relaxed);
+        *self.former() = Some(session.executor.clone());
+        if !self.polls.swap(session.polls, Ordering::Relaxed)
+            && session.polls
+            && self.listener.is_some()
+        {
+            tracing::warn!(address = %self.endpoint, "a pooler drops notifications, so waiters poll; name the server itself by `direct=` in the URL");
+        }
         let is_over = Arc::clone(&session);
         self.state.send_replace(LinkState {
             session: Some(session),
@@ -174,11 +192,13 @@ impl Link {
                 tracing::info!(%address, "connection lost, connecting again");
             }
             let mut within = FIRST_TIMEOUT.min(self.options.connect_timeout);
-            let mut is_first = true;
+            let (mut is_first, mut is_refused) = (true, false);
             while let Err(error) = self.open(within).await {
                 tracing::debug!(%address, %error, "connecting failed");
                 if mem::take(&mut is_first) && !was_up && self.listener.is_some() {
                     tracing::warn!(%address, %error, "the server cannot be reached yet");
+                } else if error.is_refusal && !mem::replace(&mut is_refused, true) {
+                    tracing::warn!(%address, %error, "the server refuses to connect again");
                 }
                 let refused = (!error.transient).then_some(REFUSED);
                 let pause = refused.unwrap_or_else(|| backoff.next());

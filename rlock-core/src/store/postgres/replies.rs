@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlock_proto::{
     lease::Time,
     owner::OwnerId,
-    store::{Acquired, QueuePlace, RenewalOutcome, StoredLock, TakenBy},
+    store::{Acquired, Asks, QueuePlace, RenewalOutcome, StoredLock, TakenBy},
 };
 use tokio_postgres::Row;
 
@@ -21,15 +21,16 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// Reads the reply of `acquire.sql`.
-pub(super) fn read_acquired(row: &Row, sent_at: Time) -> Acquired {
+/// Reads the reply of `acquire.sql`. `polls`: the waiters of this client are not notified.
+pub(super) fn read_acquired(row: &Row, sent_at: Time, polls: bool) -> Acquired {
     let fences: Vec<i64> = row.get("fences");
     let fences = fences.into_iter().map(unsigned).collect();
     let taken: Option<i32> = row.get("taken");
     let Some(taken) = taken else {
         return Acquired::Granted {
             fences,
-            wanted: row.get("wanted"),
+            // A client that does not hear of waiters acts as if there were some.
+            wanted: polls || row.get("wanted"),
             sent_at,
         };
     };
@@ -40,7 +41,11 @@ pub(super) fn read_acquired(row: &Row, sent_at: Time) -> Acquired {
         queued: (queued > 0).then_some(QueuePlace {
             first: queued == 2,
             watched: false,
-            probes: queued == 3,
+            asks: if polls {
+                Asks::Polling
+            } else {
+                Asks::probing(queued == 3)
+            },
         }),
         sent_at,
         fences,

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use super::{
+    PostgresStore,
+    parameter::Parameter,
+    statements::{Statement, Statements},
+};
 use rlock_proto::store::{AcquireRequest, Change, Claim, Renewal};
-use tokio_postgres::{Statement, types::ToSql};
-
-use super::{PostgresStore, statements::Statements};
-
-/// A parameter of a function.
-pub(super) type Parameter = Box<dyn ToSql + Sync + Send>;
 
 /// A call of a function.
 pub(super) struct Request {
@@ -24,7 +23,7 @@ macro_rules! call {
         Request {
             name: stringify!($name),
             statement: |all| &all.$name,
-            parameters: vec![$(Box::new($parameter) as Parameter),*],
+            parameters: vec![$(Parameter::new($parameter)),*],
         }
     };
 }

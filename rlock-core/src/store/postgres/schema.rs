@@ -111,7 +111,7 @@ impl Schema {
     /// them.
     pub(super) async fn ensure(&self, client: &Client, wait: Duration) -> Result<(), StoreError> {
         // The role may lack the permission to create what is there, so it is asked for first.
-        let found = client.query_one(&self.is_there(), &[]).await;
+        let found = client.query_typed_one(&self.is_there(), &[]).await;
         if found.map_err(|error| classify_connect(&error))?.get(0) {
             return Ok(());
         }

@@ -1,18 +1,23 @@
 //! Opens and sets up one session of the server, prepares the statements, and receives the client's notifications.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use rlock_proto::store::{Listener, Notification};
-use tokio::time::sleep;
-use tokio_postgres::{Client, Error, Row, types::ToSql};
+use tokio::time::{Instant, sleep};
+use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
 use super::{
     address::PostgresEndpoint,
     dial::{Ended, Receive},
-    errors::classify_connect,
+    errors::{classify_connect, classify_end},
+    pooler,
     requests::Request,
     statements::Statements,
+    transaction::Transactions,
 };
 use crate::{
     fingerprint::fingerprint,
@@ -27,15 +32,35 @@ const PART: char = '+';
 /// The bytes of a message that fit into one notification, together with what precedes a part.
 const MOST_BYTES: usize = 7_900;
 
+/// The settings of a session that no pooler serves.
+const OF_SESSION: &str = "SET default_transaction_isolation = 'read committed'; SET client_min_messages = 'warning';
+  SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 25000;
+  SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout';";
+/// The beginning of the name of a process while it executes a request that came through a pooler.
+const POOLED: &str = "rlock-pooled:";
+
 /// A session, which may have ended since it was opened.
 pub(super) struct Session {
     /// The number of this session among those of its link.
     pub(super) epoch: u64,
-    /// The process that serves it.
-    pub(super) process: i32,
+    /// What may still execute its requests after its end.
+    pub(super) executor: Executor,
+    /// Whether a pooler drops the notifications for this client.
+    pub(super) polls: bool,
     client: Client,
     statements: Statements,
+    /// When the last reply arrived.
+    heard: Mutex<Instant>,
     _driver: AbortOnDrop,
+}
+
+/// What executes the requests of a session.
+#[derive(Clone)]
+pub(super) enum Executor {
+    /// This process of the server, for no other session.
+    Process(i32),
+    /// A process that has this name during a transaction, because a pooler serves the session.
+    Named(String),
 }
 
 /// What a link needs to open its next session.
@@ -44,8 +69,8 @@ pub(super) struct Opening<'a> {
     pub(super) endpoint: &'a PostgresEndpoint,
     pub(super) options: &'a StoreOptions,
     pub(super) within: Duration,
-    /// The process that served the session before.
-    pub(super) former: Option<i32>,
+    /// What executed the requests of the session before.
+    pub(super) former: Option<Executor>,
     /// Receives the notifications of a session that listens.
     pub(super) inbox: Option<Inbox>,
     /// Called when the session has ended.
@@ -71,30 +96,40 @@ impl Session {
             Some(mut inbox) => Box::new(move |payload| inbox.receive(payload)),
             None => Box::new(|_| {}),
         };
-        let (client, driver) = endpoint
-            .dial(options, within, &name, receive, ended)
-            .await?;
-        // The plans are those for many rows, even if the tables were empty when the session began. The session keeps its
-        // `synchronous_commit` if somebody changes that of the server.
-        let row_wait = (options.response_timeout / 4).as_millis();
-        let set_up = format!(
-            "SET default_transaction_isolation = 'read committed';
-             SET lock_timeout = {row_wait};
-             SET client_min_messages = 'warning';
-             SET enable_seqscan = off; SET plan_cache_mode = 'force_generic_plan';
-             SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
-             SET tcp_user_timeout = 25000;
-             SELECT set_config('synchronous_commit', coalesce(nullif(nullif(it, 'off'), 'local'), 'on'), false)
-               FROM current_setting('synchronous_commit') it"
-        );
-        client.batch_execute(&set_up).await.map_err(failed)?;
+        let (client, driver) = endpoint.dial(options, within, receive, ended).await?;
+        let has_pooler = pooler::serves(&client).await.map_err(failed)?;
+        if has_pooler && endpoint.is_direct {
+            tracing::info!(address = %endpoint, "the direct connection leads to a pooler, which has to keep sessions");
+        }
+        let is_pooled = has_pooler && !endpoint.is_direct;
+        let polls = is_pooled && !endpoint.has_direct();
+        let (executor, transactions) = if is_pooled {
+            let link = if listens { 'b' } else { 'c' };
+            let name = format!("{POOLED}{}:{link}{epoch}", options.client);
+            let settings = settings(options, "SET LOCAL");
+            let polled = if polls {
+                "SET LOCAL rlock_client.polls = on;"
+            } else {
+                ""
+            };
+            let transactions = Transactions::with(&format!(
+                "{settings} {polled} SET LOCAL application_name = '{name}'"
+            ));
+            (Executor::Named(name), Some(Arc::new(transactions)))
+        } else {
+            let settings = settings(options, "SET");
+            let set_up = format!("{settings} {OF_SESSION} SET application_name = '{name}'");
+            client.batch_execute(&set_up).await.map_err(failed)?;
+            let process = client.query_typed_one("SELECT pg_backend_pid()", &[]).await;
+            (Executor::Process(process.map_err(failed)?.get(0)), None)
+        };
         if let Some(former) = former {
-            end(&client, former, &name).await.map_err(failed)?;
+            let ended = end(&client, &former, &name).await;
+            ended.map_err(|error| classify_end(&error))?;
         }
         schema.ensure(&client, options.connect_timeout).await?;
-        let statements = Statements::prepare(&client, schema).await.map_err(failed)?;
-        let process = client.query_one("SELECT pg_backend_pid()", &[]).await;
-        if listens {
+        let statements = Statements::new(&client, transactions.as_ref(), schema).await;
+        if listens && !is_pooled {
             let client_id = options.client;
             let listen = format!("LISTEN \"rlock:{client_id}\"");
             client.batch_execute(&listen).await.map_err(failed)?;
@@ -104,9 +139,11 @@ impl Session {
         }
         Ok(Self {
             epoch,
-            process: process.map_err(failed)?.get(0),
+            executor,
+            polls,
             client,
-            statements,
+            statements: statements.map_err(failed)?,
+            heard: Mutex::new(Instant::now()),
             _driver: driver,
         })
     }
@@ -115,22 +152,49 @@ impl Session {
         self.client.is_closed()
     }
 
+    /// Returns when the last reply arrived.
+    pub(super) fn heard(&self) -> Instant {
+        *self.last_reply()
+    }
+
+    fn last_reply(&self) -> MutexGuard<'_, Instant> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Executes a request. The first poll puts it into the queue of the session, before any later one.
     pub(super) async fn execute(&self, request: &Request) -> Result<Vec<Row>, Error> {
-        let parameters = request.parameters.iter();
-        let parameters: Vec<&(dyn ToSql + Sync)> = parameters.map(|one| &**one as _).collect();
         let statement = (request.statement)(&self.statements);
-        self.client.query(statement, &parameters).await
+        let reply = statement.execute(&self.client, &request.parameters).await;
+        *self.last_reply() = Instant::now();
+        reply
     }
 }
 
-/// Ends the session of this process, and waits until it has ended.
-async fn end(client: &Client, process: i32, name: &str) -> Result<(), Error> {
-    let end = format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-         WHERE pid = {process} AND pid <> pg_backend_pid() AND application_name = '{name}'"
-    );
-    while client.query_opt(&end, &[]).await?.is_some() {
+/// Returns statements that `set` what each request depends on. The plans are those for many rows, even if the tables were empty when
+/// they were made. Grants are durable, whatever the server's own setting.
+fn settings(options: &StoreOptions, set: &str) -> String {
+    let row_wait = (options.response_timeout / 4).as_millis();
+    let is_local = set == "SET LOCAL";
+    format!(
+        "{set} lock_timeout = {row_wait}; {set} enable_seqscan = off; {set} plan_cache_mode = 'force_generic_plan';
+         SELECT set_config('synchronous_commit', coalesce(nullif(nullif(it, 'off'), 'local'), 'on'), {is_local})
+           FROM current_setting('synchronous_commit') it;"
+    )
+}
+
+/// Ends what executed the requests of a session, and waits until it executes none. A process that a pooler has chosen serves others
+/// next, so it is left to end its request, which waits no longer than for a row.
+async fn end(client: &Client, former: &Executor, name: &str) -> Result<(), Error> {
+    let end = match former {
+        Executor::Process(process) => format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE pid = {process} AND pid <> pg_backend_pid() AND application_name = '{name}'"
+        ),
+        Executor::Named(name) => {
+            format!("SELECT pid FROM pg_stat_activity WHERE application_name = '{name}'")
+        }
+    };
+    while client.query_typed_opt(&end, &[]).await?.is_some() {
         sleep(ENDS).await;
     }
     Ok(())
@@ -223,8 +287,6 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::*;
 
     #[test]

@@ -1,8 +1,50 @@
 //! The statements of a session: one for each function, and those that look at the server.
 
-use tokio_postgres::{Client, Error, Statement};
+use std::sync::Arc;
 
-use super::schema::Schema;
+use tokio_postgres::{Client, Error, Row};
+
+use super::{parameter::Parameter, schema::Schema, transaction::Transactions};
+
+/// A statement, and how a session executes it.
+pub(super) enum Statement {
+    /// The session keeps it, with its settings.
+    Prepared(tokio_postgres::Statement),
+    /// A pooler serves the session.
+    Brought(String, Arc<Transactions>),
+}
+
+impl Statement {
+    async fn new(
+        client: &Client,
+        transactions: Option<&Arc<Transactions>>,
+        text: String,
+    ) -> Result<Self, Error> {
+        Ok(match transactions {
+            Some(transactions) => Self::Brought(text, Arc::clone(transactions)),
+            None => Self::Prepared(client.prepare(&text).await?),
+        })
+    }
+
+    /// Executes the statement. The first poll puts it into the queue of the session.
+    pub(super) async fn execute(
+        &self,
+        client: &Client,
+        parameters: &[Parameter],
+    ) -> Result<Vec<Row>, Error> {
+        match self {
+            Self::Prepared(statement) => {
+                let values: Vec<_> = parameters.iter().map(Parameter::value).collect();
+                client.query(statement, &values).await
+            }
+            Self::Brought(text, transactions) => {
+                let values = parameters.iter().map(|one| (one.value(), one.of.clone()));
+                let values: Vec<_> = values.collect();
+                transactions.execute(client, text, &values).await
+            }
+        }
+    }
+}
 
 /// Defines the statements, which are written for the schema `rlock`.
 macro_rules! statements {
@@ -12,10 +54,14 @@ macro_rules! statements {
         }
 
         impl Statements {
-            /// Prepares all statements with one round trip.
-            pub(super) async fn prepare(client: &Client, schema: &Schema) -> Result<Self, Error> {
+            /// Prepares all statements with one round trip, unless they are brought by transactions.
+            pub(super) async fn new(
+                client: &Client,
+                transactions: Option<&Arc<Transactions>>,
+                schema: &Schema,
+            ) -> Result<Self, Error> {
                 let ($($name,)*) = tokio::try_join!(
-                    $(async { client.prepare(&schema.within($text)).await },)*
+                    $(Statement::new(client, transactions, schema.within($text)),)*
                 )?;
                 Ok(Self { $($name,)* })
             }

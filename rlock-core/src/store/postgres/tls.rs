@@ -1,20 +1,16 @@
 //! Encrypts a session of Postgres with rustls. The server's certificate is always verified, with its host.
 
-use std::{
-    future::Future,
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{future::Future, io, pin::Pin, sync::Arc};
 
 use rustls::{
     ClientConfig,
     pki_types::{InvalidDnsNameError, ServerName},
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::tls::{self, ChannelBinding, MakeTlsConnect, TlsConnect};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_rustls::{TlsConnector, client};
+
+use super::stream::Stream;
 
 /// Makes connectors of one configuration.
 #[derive(Clone)]
@@ -26,14 +22,11 @@ pub(super) struct Connector {
     host: ServerName<'static>,
 }
 
-/// An encrypted stream.
-pub(super) struct Stream<S>(client::TlsStream<S>);
-
 impl<S> MakeTlsConnect<S> for Rustls
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    type Stream = Stream<S>;
+    type Stream = Stream<client::TlsStream<S>>;
     type TlsConnect = Connector;
     type Error = InvalidDnsNameError;
 
@@ -49,45 +42,11 @@ impl<S> TlsConnect<S> for Connector
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    type Stream = Stream<S>;
+    type Stream = Stream<client::TlsStream<S>>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
         Box::pin(async move { self.connector.connect(self.host, stream).await.map(Stream) })
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> tls::TlsStream for Stream<S> {
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }

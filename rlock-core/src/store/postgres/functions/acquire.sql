@@ -73,6 +73,9 @@ BEGIN
     END IF;
     IF waits THEN
       INSERT INTO rlock.waiter (key, owner, since) VALUES (k, o, r.now) ON CONFLICT (key, owner) DO NOTHING;
+      IF current_setting('rlock_client.polls', true) = 'on' THEN
+        UPDATE rlock.waiter SET polls_until = r.now + 2 * interval '{GRACE} ms' WHERE key = k AND owner = o;
+      END IF;
     END IF;
     IF was_taken AND waits AND rlock.most(rlock.first_waiter(k)) < rlock.most(o) THEN
       -- The first waiters go by this number.

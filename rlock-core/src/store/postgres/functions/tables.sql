@@ -27,6 +27,8 @@ CREATE TABLE rlock.waiter (
   place bigint GENERATED ALWAYS AS IDENTITY,
   owner text COLLATE "C" NOT NULL,
   since timestamptz NOT NULL,
+  -- A client that does not listen asks again before this time, as long as it is there.
+  polls_until timestamptz,
   PRIMARY KEY (key, place),
   UNIQUE (key, owner)
 );

@@ -25,14 +25,17 @@ BEGIN
   RETURN true;
 END $$;
 
--- Notifies a waiter, and removes it from the queue if its client is gone. Returns whether the client is there.
+-- Notifies a waiter, unless it polls, and removes it from the queue if its client is gone. Returns whether the client is there.
 CREATE FUNCTION rlock.tell(k text, o text, what text, ms bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  IF rlock.notify(k, o, what, ms) THEN
-    RETURN true;
-  END IF;
-  DELETE FROM rlock.waiter WHERE key = k AND owner = o;
-  RETURN false;
+  RETURN rlock.notify(k, o, what, ms) OR NOT rlock.drop_silent(k, o);
+END $$;
+
+-- Removes a waiter whose client does not listen from the queue, unless it polls. Returns whether it was removed.
+CREATE FUNCTION rlock.drop_silent(k text, o text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM rlock.waiter WHERE key = k AND owner = o AND (polls_until > clock_timestamp()) IS NOT TRUE;
+  RETURN FOUND;
 END $$;
 
 CREATE FUNCTION rlock.first_waiter(k text) RETURNS text LANGUAGE plpgsql AS $$
@@ -128,8 +131,7 @@ DECLARE
 BEGIN
   IF head = asks OR NOT enters AND later IS NULL THEN
     RETURN false;
-  ELSIF NOT rlock.listens(left(head, 36)) THEN
-    DELETE FROM rlock.waiter WHERE key = k AND owner = head;
+  ELSIF NOT rlock.listens(left(head, 36)) AND rlock.drop_silent(k, head) THEN
     RETURN true;
   END IF;
   WHILE later IS NOT NULL AND NOT rlock.tell(k, later, '', {BETWEEN_PROBES}) LOOP
@@ -170,7 +172,7 @@ BEGIN
     END IF;
     DELETE FROM rlock.waiter WHERE key = k AND place = one.place;
     EXIT WHEN one.owner = asks;
-    IF rlock.listens(left(one.owner, 36)) THEN
+    IF one.polls_until > r.now OR rlock.listens(left(one.owner, 36)) THEN
       fences := fences || rlock.grant_to(k, one.owner, r.now + interval '{GRACE} ms', r);
       served := served || one.owner;
       longest := greatest(longest, r.now - one.since);

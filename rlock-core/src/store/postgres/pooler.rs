@@ -1,0 +1,44 @@
+//! Tells whether a pooler serves a session: the process that the login named differs from the one that executes statements.
+
+use std::{convert::Infallible, future};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio_postgres::{Client, Error, tls::TlsConnect};
+
+use super::stream::Stream;
+
+/// The size of a request to cancel, after a request to encrypt.
+const MOST_BYTES: usize = 8 + 16;
+
+/// Returns whether statements are executed by another process than the login named. A pooler names one that it has made up,
+/// because it gives each transaction, or each session, a process of its own choice.
+pub(super) async fn serves(client: &Client) -> Result<bool, Error> {
+    let process = client.query_typed_one("SELECT pg_backend_pid()", &[]).await;
+    Ok(named(client).await != Some(process?.get(0)))
+}
+
+/// Returns the process that the login named. `tokio_postgres` shows it only in a request to cancel, which this one sends nowhere.
+async fn named(client: &Client) -> Option<i32> {
+    let (request, mut server) = duplex(MOST_BYTES);
+    // The reply to a request to encrypt.
+    server.write_all(b"S").await.ok()?;
+    let cancel = client.cancel_token();
+    cancel.cancel_query_raw(request, Nowhere).await.ok()?;
+    let mut written = Vec::new();
+    server.read_to_end(&mut written).await.ok()?;
+    let (_, end) = written.split_last_chunk::<8>()?;
+    Some(i32::from_be_bytes(*end.first_chunk()?))
+}
+
+/// Encrypts nothing.
+struct Nowhere;
+
+impl TlsConnect<DuplexStream> for Nowhere {
+    type Stream = Stream<DuplexStream>;
+    type Error = Infallible;
+    type Future = future::Ready<Result<Self::Stream, Infallible>>;
+
+    fn connect(self, stream: DuplexStream) -> Self::Future {
+        future::ready(Ok(Stream(stream)))
+    }
+}

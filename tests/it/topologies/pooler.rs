@@ -1,0 +1,189 @@
+//! What is special about locks in Postgres behind a pooler: how it is noticed, what it must not carry over, who waits.
+
+use futures_util::future::join_all;
+use rlock_core::{
+    LockClient,
+    diagnose::{self, Severity},
+};
+use rlock_testkit::{Pooler, PostgresServer, eventually};
+use tokio_postgres::{NoTls, SimpleQueryMessage};
+
+use super::conformance::assert_soon_queued;
+use crate::common::{
+    LONG,
+    log::{keep_log, logged_of},
+};
+
+/// Sessions of clients that listen.
+const LISTENERS: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
+
+async fn connect(url: &str) -> LockClient {
+    let builder = LockClient::builder().connect_timeout(LONG);
+    let builder = builder.default_lease(LONG).default_wait(LONG);
+    builder.connect(url).await.expect("the server runs")
+}
+
+async fn number(server: &PostgresServer, query: &str) -> i64 {
+    let row = server.session().await.query_one(query, &[]).await;
+    row.expect("a row").get(0)
+}
+
+/// Hands a lock over from one client to the other.
+async fn hand_over(one: &LockClient, other: &LockClient) {
+    let guard = one.lock("k").acquire().await.expect("free");
+    let waiter = tokio::spawn(other.lock("k").acquire());
+    assert_soon_queued(true, one, "k", 1).await;
+    guard.release().await.expect("held");
+    let next = waiter.await.expect("no panic").expect("handed off");
+    next.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_pooler_of_transactions_is_named_once_and_its_sessions_are_left_as_they_were() {
+    keep_log();
+    let server = PostgresServer::start();
+    let pooler = Pooler::of_transactions(&server);
+    let (one, other) = (connect(&pooler.url()).await, connect(&pooler.url()).await);
+    hand_over(&one, &other).await;
+    let warned = logged_of("a pooler drops notifications");
+    let warned = warned
+        .iter()
+        .filter(|line| line.contains(&pooler.address()));
+    assert_eq!(warned.count(), 2, "once for each client");
+    assert_eq!(number(&server, LISTENERS).await, 0);
+    let advisory = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(number(&server, advisory).await, 0);
+    // At once, so that they get all sessions of the pooler.
+    let foreign = join_all((0..40).map(async |_| {
+        let (session, connection) = tokio_postgres::connect(&pooler.url(), NoTls)
+            .await
+            .expect("the pooler runs");
+        tokio::spawn(connection);
+        let settings = "SELECT string_agg(name || '=' || setting, ' ' ORDER BY name), pg_sleep(0.2) FROM pg_settings
+            WHERE name IN ('enable_seqscan', 'lock_timeout', 'plan_cache_mode') OR name LIKE 'rlock%' AND setting <> ''";
+        session.simple_query(settings).await.expect("a reply")
+    }))
+    .await;
+    for reply in foreign {
+        let row = reply.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        assert_eq!(
+            row,
+            Some("enable_seqscan=on lock_timeout=0 plan_cache_mode=auto")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_knows_the_server_listens_past_the_pooler() {
+    let server = PostgresServer::start();
+    let transactions = Pooler::of_transactions(&server);
+    let sessions = Pooler::of_sessions(&server);
+    for url in [
+        transactions.url_with_direct(),
+        format!("{}?direct={}", transactions.url(), sessions.address()),
+    ] {
+        let (one, other) = (connect(&url).await, connect(&url).await);
+        hand_over(&one, &other).await;
+        assert_eq!(number(&server, LISTENERS).await, 2);
+        let polls = "SELECT count(*) FROM rlock.waiter WHERE polls_until IS NOT NULL";
+        assert_eq!(number(&server, polls).await, 0);
+        drop((one, other));
+        eventually(LONG, "their sessions have ended", async || {
+            number(&server, LISTENERS).await == 0
+        })
+        .await;
+    }
+}
+
+/// Its row says until when it would have asked again.
+#[tokio::test]
+async fn a_waiter_that_polls_no_more_costs_the_next_one_a_grace_period_at_most() {
+    let server = PostgresServer::start();
+    let pooler = Pooler::of_transactions(&server);
+    let (one, other) = (connect(&pooler.url()).await, connect(&pooler.url()).await);
+    let guard = one.lock("k").acquire().await.expect("free");
+    let gone = |owner: &str, until: &str| {
+        format!(
+            "INSERT INTO rlock.waiter (key, owner, since, polls_until)
+               VALUES ('lock:{{k}}', '{owner}', clock_timestamp(), clock_timestamp() {until})"
+        )
+    };
+    let silent = "b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:1";
+    server.execute(&gone(silent, "- interval '1 s'")).await;
+    let present = "b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:2";
+    server.execute(&gone(present, "+ interval '1 h'")).await;
+    let waiter = tokio::spawn(other.lock("k").acquire());
+    assert_soon_queued(true, &one, "k", 3).await;
+    guard.release().await.expect("held");
+    let held = "SELECT count(*) FROM rlock.holder WHERE owner LIKE '%:1'";
+    assert_eq!(number(&server, held).await, 0);
+    let next = waiter.await.expect("no panic").expect("the grace is over");
+    assert!(next.is_valid());
+}
+
+/// A service with a pooler at one of its instances, or a deployment that adds one.
+#[tokio::test]
+async fn clients_with_a_pooler_and_without_one_wait_in_one_queue() {
+    let server = PostgresServer::start();
+    let pooler = Pooler::of_transactions(&server);
+    let (listens, polls) = (connect(&server.url()).await, connect(&pooler.url()).await);
+    hand_over(&listens, &polls).await;
+    hand_over(&polls, &listens).await;
+    let guard = listens.lock("k").acquire().await.expect("free");
+    let first = tokio::spawn(polls.lock("k").acquire());
+    assert_soon_queued(true, &listens, "k", 1).await;
+    let second = tokio::spawn(connect(&server.url()).await.lock("k").acquire());
+    assert_soon_queued(true, &listens, "k", 2).await;
+    guard.release().await.expect("held");
+    let first = first.await.expect("no panic").expect("the first");
+    assert!(!second.is_finished());
+    first.release().await.expect("held");
+    drop(second.await.expect("no panic").expect("the second"));
+}
+
+#[tokio::test]
+async fn the_doctor_names_the_pooler_and_the_way_past_it() {
+    let server = PostgresServer::start();
+    let pooler = Pooler::of_transactions(&server);
+    for (url, severity, text) in [
+        (server.url(), Severity::Good, "none before the server"),
+        (pooler.url(), Severity::Advice, "drops notifications"),
+        (pooler.url_with_direct(), Severity::Good, "over `direct`"),
+        (
+            format!("{0}?direct={1}", pooler.url(), pooler.address()),
+            Severity::Advice,
+            "has to keep sessions",
+        ),
+    ] {
+        let findings = diagnose::store(&url, &LockClient::builder())
+            .await
+            .expect("it runs");
+        let finding = findings.iter().find(|finding| finding.check == "pooler");
+        let finding = finding.expect("there is a check");
+        assert_eq!(finding.severity, severity, "{finding:?}");
+        assert!(finding.to_string().contains(text), "{finding}");
+    }
+}
+
+/// A transaction is several messages, and the tasks run on several threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_of_many_tasks_share_no_transaction() {
+    let server = PostgresServer::start();
+    let pooler = Pooler::of_transactions(&server);
+    let client = connect(&pooler.url()).await;
+    let calls = (0..200).map(|n| {
+        let lock = client.lock(format!("k:{n}"));
+        tokio::spawn(async move { lock.acquire().await.expect("free").release().await })
+    });
+    for call in join_all(calls).await {
+        call.expect("no panic").expect("held");
+    }
+    let session = server.session().await;
+    let rolled_back = "SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
+    let row = session.query_one(rolled_back, &[]).await.expect("a row");
+    assert_eq!(row.get::<_, i64>(0), 0);
+}
