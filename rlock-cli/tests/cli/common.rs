@@ -127,7 +127,7 @@ impl Running {
         let log = Scratch::new("log");
         let file = File::create(log.path()).expect("the directory is writable");
         Self {
-            command: format!("{command:?}"),
+            command: format!("{:?}", command.get_args()),
             worker: Worker::start(command.stderr(file)),
             log,
         }
