@@ -540,6 +540,15 @@ fn a_member_restores_a_lock_unless_another_owner_has_it_or_its_owner_has_release
 }
 
 #[test]
+fn a_member_restores_a_reader_once_although_others_read() {
+    let mut store = Store::default();
+    store.asks(1, Shared, false);
+    let renewal = Renewal::of(claim("k", owner(2, Shared)));
+    let mut restores = || store.state.restore(&renewal, LEASE, store.now);
+    assert!(restores() && !restores());
+}
+
+#[test]
 fn the_next_and_the_last_connected_waiter_retry_after_a_silent_one() {
     use LockMode::Exclusive;
     for (waited, retries) in [(LONGEST_SILENCE, vec![]), (LONGEST_SILENCE * 2, vec![3, 5])] {

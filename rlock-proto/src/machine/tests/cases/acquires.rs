@@ -149,6 +149,17 @@ fn an_attempt_asks_again_while_no_owner_has_a_majority() {
     assert_eq!(client.refuse(request, 0, 0), Step::Refused(refused));
 }
 
+#[test]
+fn an_attempt_is_not_refused_because_the_one_before_it_got_no_majority() {
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let attempt = with(|terms| terms.wait = Wait::Never);
+    let (_, step) = client.acquire("k", attempt);
+    let (second, _) = client.acquire("k", attempt);
+    client.now = 10;
+    assert_eq!(client.split(asked(step)), Step::Wait);
+    assert_eq!(client.poll(second), Step::Wait);
+}
+
 /// The lock of an earlier owner went on, and the present one was granted later.
 #[test]
 fn a_late_refusal_of_an_earlier_request_takes_no_hold_away() {

@@ -41,6 +41,21 @@ fn a_client_that_closes_loses_its_holds_and_releases_those_without_a_body() {
 }
 
 #[test]
+fn a_client_that_drains_or_closes_releases_the_retained_locks_of_all_keys() {
+    for end in [Input::Drain, Input::Close] {
+        let mut client = Client::new();
+        for name in ["j", "k"] {
+            let (_, step) = client.acquire(name, retained());
+            let entered = only(client.grant(asked(step), FENCE));
+            assert_eq!(client.leave(&entered), Step::Left(Ok(())));
+        }
+        assert!(client.sent().is_empty());
+        client.on(end);
+        assert_eq!(client.sent().len(), 2);
+    }
+}
+
+#[test]
 fn a_client_that_closes_asks_for_no_call_that_waits() {
     let (mut client, _) = Client::holding(terms(LEASE));
     let (call, _) = client.acquire("k", terms(LEASE));

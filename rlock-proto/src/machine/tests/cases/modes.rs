@@ -108,6 +108,20 @@ fn a_reader_with_other_terms_has_an_owner_of_its_own() {
 }
 
 #[test]
+fn a_reader_joins_no_hold_that_is_in_doubt_or_has_ended() {
+    for is_in_doubt in [true, false] {
+        let (mut client, first) = Client::holding(shared());
+        if is_in_doubt {
+            client.event(Event::Missed { is_heard: true });
+        } else {
+            client.now = LEASE;
+        }
+        let request = asked(client.acquire("k", shared()).1);
+        assert_ne!(owner(&request), first.entry.owner, "{is_in_doubt}");
+    }
+}
+
+#[test]
 fn an_entry_that_no_poll_has_picked_up_is_not_renewed_and_leaves_the_hold() {
     for stays in [false, true] {
         let mut client = Client::new();
@@ -148,6 +162,23 @@ fn a_call_of_several_keys_that_does_not_pick_up_its_entry_leaves_the_hold_of_tha
     client.leave(&entered);
     client.tick(1_000);
     assert_eq!(client.sent_one().claims[0].key, key("k"));
+}
+
+#[test]
+fn a_call_that_lacks_several_locks_joins_no_shared_hold() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", shared());
+    let (several, waits) = client.acquire("j k", shared());
+    assert_eq!(waits, Step::Wait);
+    let reader = only(client.grant(asked(step), FENCE));
+    // It would keep writers of one key out while it waits for the other one.
+    let both = client.next(several);
+    assert_eq!(both.claims.len(), 2);
+    assert!(
+        both.claims
+            .iter()
+            .all(|claim| claim.owner != reader.entry.owner)
+    );
 }
 
 #[test]
@@ -227,6 +258,19 @@ fn each_permit_has_an_owner_and_calls_of_one_client_ask_one_after_the_other() {
     assert_eq!(release.claims[0].mode, LockMode::Permits { take: 1, of: 3 });
     client.reply(release, DONE);
     assert_eq!(client.poll(third), Step::Wait);
+}
+
+#[test]
+fn a_call_names_the_most_permits_that_a_call_behind_it_has_named() {
+    let of = |of, wait| {
+        with(|terms| (terms.mode, terms.wait) = (LockMode::Permits { take: 1, of }, wait))
+    };
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", of(3, Wait::Forever));
+    client.acquire("k", of(5, Wait::Forever));
+    client.acquire("k", of(9, Wait::Never));
+    let again = asked(client.refuse(asked(step), 0, 0));
+    assert_eq!(again.claims[0].mode, LockMode::Permits { take: 1, of: 5 });
 }
 
 #[test]

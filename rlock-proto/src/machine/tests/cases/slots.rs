@@ -116,3 +116,18 @@ fn a_loss_shows_the_key_as_the_call_that_lost_its_lock_hides_it() {
         client.leave(&entered);
     }
 }
+
+#[test]
+fn a_call_hides_a_key_that_a_notification_has_shown_before_it_has_the_lock() {
+    let mut client = Client::new();
+    client.on(Input::Event(key("k"), Some(99), handed_off(FENCE, false)));
+    let _ = client.sent();
+    let lock = WantedLock {
+        key: Key::parse_hidden("k", Some("hidden")).expect("valid"),
+        mode: LockMode::Exclusive,
+    };
+    let (call, step) = client.begin(one(lock), crate::few::Few::new(), terms(LEASE));
+    asked(step);
+    client.on(Input::Cancel(call));
+    assert_eq!(client.sent_one().claims[0].key.shown(), "hidden");
+}

@@ -114,6 +114,24 @@ fn a_call_that_does_not_read_its_reply_loses_its_turn_a_second_after_it_arrived(
 }
 
 #[test]
+fn a_call_that_does_not_read_its_reply_keeps_no_other_client_out() {
+    for (is_woken, ends) in [(true, 1_000), (false, 4_000)] {
+        let mut client = Client::new();
+        let (idle, step) = client.acquire("k", terms(LONG));
+        let unread = asked(step);
+        client.event(Event::Wanted);
+        if is_woken {
+            woken(&mut client, idle, &unread, false);
+        }
+        client.tick(ends - 1);
+        assert!(client.sent().is_empty());
+        client.tick(ends);
+        let release = client.sent_one();
+        assert!(release.is_release() && owner(&release) == owner(&unread));
+    }
+}
+
+#[test]
 fn a_call_that_is_polled_keeps_its_turn_however_slow_the_store_is() {
     let mut client = Client::new();
     let (call, step) = client.acquire("k", terms(LONG));
