@@ -248,8 +248,8 @@ mod tests {
 
     #[test]
     fn the_server_itself_has_the_login_and_the_database_of_the_url_unless_it_names_others() {
-        let options = "port=6432&direct=db:5432&schema=l";
-        let endpoint = PostgresEndpoint::parse("postgres://u:p@pooler/app", options);
+        let options = "direct=db:5432&schema=l";
+        let endpoint = PostgresEndpoint::parse("postgres://u:p@pooler:6432/app", options);
         let endpoint = endpoint.expect("valid");
         assert!(endpoint.has_direct() && !endpoint.is_direct);
         assert_eq!(endpoint.to_string(), "pooler:6432/app");
