@@ -420,4 +420,13 @@ mod tests {
             assert_eq!(found.len(), kinds, "{found:?}");
         }
     }
+
+    #[test]
+    fn several_servers_fail_at_once_and_now_and_then_a_majority() {
+        let quorum = Schedule::of_quorum(7, MINUTE * 10, 3, 6);
+        for lane in quorum.servers.iter().chain(&quorum.networks) {
+            let at_once: HashSet<usize> = lane.iter().map(|step| step.servers.len()).collect();
+            assert_eq!(at_once, HashSet::from([1, 2, 3]));
+        }
+    }
 }
