@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockError};
-use rlock_testkit::{Fronted, Proxy};
+use rlock_testkit::{Fronted, Proxy, eventually};
 
 use super::{KEY, assert_most_soon_count, assert_nothing_left, lasting};
 use crate::{
-    common::{acquiring, assert_passed_on, hold, its_turn, ms},
+    common::{LONG, acquiring, assert_passed_on, hold, its_turn, ms},
     topologies::conformance::assert_soon_queued,
 };
 
@@ -42,8 +42,12 @@ pub(crate) async fn a_request_that_runs_after_it_was_given_up_leaves_nothing(pla
     let error = lock.acquire().await.expect_err("no reply");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     place.pass().await;
-    // By then it has run, or its session has ended.
-    tokio::time::sleep(LATE).await;
+    if place.runs_late_requests() {
+        let granted = async || place.have_granted().await;
+        eventually(LONG, "it was granted, late", granted).await;
+    } else {
+        tokio::time::sleep(LATE).await;
+    }
     let next = lasting(&other).acquire().await.expect("free");
     assert_most_soon_count(&place, &next, 1).await;
     next.release().await.expect("held");
