@@ -70,6 +70,7 @@
 //! | --- | --- | --- |
 //! | `macros` | yes | the attribute, and [`macro@key`] |
 //! | `metrics` | no | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter of it |
+//! | `postgres` | no | locks in a Postgres database, `postgres://` |
 //! | `serde` | no | `Serialize` and `Deserialize` for [`Token`] and [`fencing::Fence`] |
 //! | `testing` | no | [`testing`]: outages, losses and clocks that a test controls |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |
