@@ -285,7 +285,8 @@ impl LockClientBuilder {
     /// # Errors
     ///
     /// Making the client returns [`LockError::InvalidOption`] for zero replicas, for a time out of 1
-    /// millisecond to 1 hour, for a quorum, and for the embedded store.
+    /// millisecond to 1 hour, for a quorum, for the embedded store, and for Postgres, which waits for the
+    /// standbys in its `synchronous_standby_names` by itself.
     pub fn wait_for_replicas(mut self, least: usize, within: Duration) -> Self {
         self.options.replicas = Some(Replicas { least, within });
         self
