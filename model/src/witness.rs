@@ -1,8 +1,8 @@
 //! Judges holds as they begin: who may be inside a lock together, which token comes next, and which access is stale.
 //!
-//! The simulator, the checker of recorded histories, and the tests of real clients have their own recorders, and these rules
-//! in common. Each rule reads events in their order. The simulator knows that order. A history has it from the intervals that
-//! its processes recorded, so the checker passes a hold on from its earliest certain time.
+//! The simulator, the checker of recorded histories, and the tests of real clients have recorders of their own, but share these
+//! rules. Each rule reads events in their order. The simulator knows that order. The checker derives it from the intervals that
+//! processes recorded, so it passes a hold on at the earliest time that is certain.
 //!
 //! A recorder decides which faults excuse a broken rule, because that depends on how well it knows the times: the simulator
 //! compares tokens with the largest one that a fault may have lost, and the checker compares intervals. Rules about the state of
@@ -22,7 +22,7 @@ use crate::mode::LockMode;
 
 /// A hold, as a recorder knows it.
 pub trait Holder {
-    /// Returns its present mode. Permits count as those of the largest number that any holder names.
+    /// Returns its present mode. Permits are out of the largest number that any holder names.
     fn mode(&self) -> LockMode;
 
     /// Returns its fencing token.

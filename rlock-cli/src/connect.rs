@@ -16,8 +16,9 @@ pub(crate) struct StoreOptions {
     /// The URL of the store, or several URLs for the servers of a quorum
     ///
     /// `redis://host:6379/`, `rediss://…` for TLS, `unix:///path`, `redis-sentinel://host1,host2,host3/service`,
-    /// `redis-cluster://host1,host2,host3` or `postgres://user@host/database`. Repeat the option for each server of a quorum, or separate the URLs by
-    /// spaces. Other users of the machine can read arguments: pass a URL with a password in `RLOCK_URL`.
+    /// `redis-cluster://host1,host2,host3` or `postgres://user@host/database`. Repeat the option for each server of a
+    /// quorum, or separate the URLs by spaces. Other users of the machine can read arguments: pass a URL with a password in
+    /// `RLOCK_URL`.
     #[arg(
         long = "url",
         env = "RLOCK_URL",

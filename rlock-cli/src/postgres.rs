@@ -9,7 +9,7 @@ use crate::{
     manual, output,
 };
 
-/// What `rlock postgres` prepares.
+/// The subcommands of `rlock postgres`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PostgresCommand {
     /// Prints the SQL that creates the tables and functions of the locks, for a migration
@@ -25,21 +25,21 @@ pub(crate) struct SchemaOptions {
     /// Default: that of the URL, or `rlock` if no URL is given.
     #[arg(long, value_name = "NAME")]
     schema: Option<String>,
-    /// Which locks survive a crash of the server
+    /// Whether locks survive a crash of the server
     ///
     /// Default: that of the URL, or `disk` if no URL is given.
     #[arg(long, value_enum, value_name = "WHERE")]
     durability: Option<Durability>,
-    /// The role of the services, which gets the permissions that it needs
+    /// The role of the services, to which the SQL grants the permissions that it needs
     #[arg(long)]
     role: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Durability {
-    /// All that were granted
+    /// They do, because each grant waits for the disk
     Disk,
-    /// None, and no lock waits for the disk
+    /// They do not, and no lock waits for the disk
     Memory,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn postgres(command: &PostgresCommand, store: &StoreOptions) -> Resul
 }
 
 impl SchemaOptions {
-    /// Returns the URL of a client with these options. No server has to be there.
+    /// Returns the URL that a client with these options would use, although this command connects to no server.
     fn store(&self, store: &StoreOptions) -> StoreUrl {
         let mut url = store
             .postgres_url()
@@ -63,7 +63,7 @@ impl SchemaOptions {
             Durability::Disk => "disk",
             Durability::Memory => "memory",
         });
-        // The last of several counts.
+        // They follow those of the URL, because the last of several counts.
         for (name, value) in [
             ("schema", self.schema.as_deref()),
             ("durability", durability),

@@ -14,9 +14,8 @@ use crate::{client::LockClientBuilder, error::LockError, store_url::StoreUrl};
 ///
 /// Connects to each server with the builder's TLS options, [credentials](LockClientBuilder::credentials) and time-outs:
 /// to the Sentinels and the replicas of a service, to all nodes of a cluster, to all members of a quorum, to all hosts of
-/// a Postgres URL. It checks the
-/// permissions for the builder's [prefix](LockClientBuilder::prefix). Finally it acquires a lock, as
-/// [`probe`](crate::LockClient::probe) does: at the server, at each master of a cluster, and at each member of a
+/// a Postgres URL. It checks the permissions for the builder's [prefix](LockClientBuilder::prefix). Finally it acquires a
+/// lock, as [`probe`](crate::LockClient::probe) does: at the server, at each master of a cluster, and at each member of a
 /// quorum.
 ///
 /// | check | what it finds |
@@ -27,7 +26,7 @@ use crate::{client::LockClientBuilder, error::LockError, store_url::StoreUrl};
 /// | `persistence` | a restart forgets locks |
 /// | `connections` | a Postgres server has few connections left |
 /// | `primary` | a Postgres server is a standby or read-only |
-/// | `schema` | the schema of a Postgres database lacks something, was changed by hand, or has another durability; there are functions of other versions |
+/// | `schema` | the schema of a Postgres database is incomplete, has functions that somebody has changed, or has another durability; it also has functions of other versions |
 /// | `clock`, `round trip` | the clock of the server differs from that of this machine; how quickly the server replies |
 /// | `scripts`, `permissions` | the server's user may not call scripts, or lacks permissions |
 /// | `tracking` | a deleted lock is noticed late |
@@ -40,8 +39,8 @@ use crate::{client::LockClientBuilder, error::LockError, store_url::StoreUrl};
 /// Each check has one finding at each server, except for `permissions` and `schema`, which may have more. The findings of a server
 /// follow each other.
 ///
-/// Changes nothing on the servers, except for that lock, whose fence remains for 70 seconds. On Postgres, the client that
-/// acquires it creates a schema that is missing, as every client does, if its role may.
+/// Changes nothing on the servers, except for that lock, whose fence remains for 70 seconds. On Postgres, it also creates a
+/// missing schema if the role may, as every client does.
 ///
 /// # Errors
 ///

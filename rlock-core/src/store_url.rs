@@ -21,7 +21,7 @@ use crate::{
 /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
 /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong. The client learns the other nodes from them |
 /// | `rediss-cluster://…` | the same over TLS |
-/// | `postgres://[user[:password]@]host[:port],…/database[?schema=…&durability=…]` | a Postgres database, version 13 or later (feature `postgres`), over TLS with `?sslmode=require`. If the URL names several hosts, the client uses the first one that is not a standby. The schema is `rlock` unless the URL names another, and the first client creates it. With `durability=memory` no lock waits for the disk, and a crash of the server loses all |
+/// | `postgres://[user[:password]@]host[:port],…/database[?schema=…&durability=…]` | a Postgres database, version 13 or later (feature `postgres`), over TLS with `?sslmode=require`. If the URL names several hosts, the client uses the first one that takes writes. The schema is `rlock` unless the URL names another, and the first client creates it. With `durability=memory` no lock waits for the disk, and a crash of the server loses all |
 /// | `memory:` | a new embedded store |
 /// | `memory:name` | the embedded store of that name, shared by this process's clients |
 ///
@@ -146,13 +146,13 @@ impl StoreUrl {
         Self(Named::Quorum(urls.into_iter().map(Into::into).collect()))
     }
 
-    /// Returns the SQL that creates what clients of this Postgres URL need, in its schema and with its durability: for a
-    /// migration, if the roles of services may not create it.
+    /// Returns the SQL that creates the tables and functions of this Postgres URL, in its schema and with its durability. Execute
+    /// it as a migration if the roles of your services may not create them.
     ///
-    /// It is one statement, which psql and tools for migrations execute. A repetition changes nothing, unless somebody has changed
-    /// a function, which then is as it was. The statement fails if the schema has tables that this version of the
-    /// library cannot use. It is followed by what a role has to be granted: as statements if a `role` is given, and
-    /// otherwise as comments. The command `rlock postgres schema` prints the same.
+    /// The first statement creates what is missing. You can execute it again, even while clients run: it then repairs functions
+    /// that somebody has changed, and changes nothing else. It fails if the schema has tables of another version or of another
+    /// durability. The next statements grant the `role` what it needs; without a role, they are comments.
+    /// The command `rlock postgres schema` prints the same.
     ///
     /// # Errors
     ///

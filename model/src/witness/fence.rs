@@ -10,14 +10,14 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Notes a write. Returns the larger token for which the resource refuses it.
+    /// Records a write. Returns the larger token for which the resource refuses it.
     pub fn write(&mut self, token: u64) -> Option<u64> {
         let largest = self.written.max(self.read);
         self.written = self.written.max(token);
         (token < largest).then_some(largest)
     }
 
-    /// Notes a read. Returns the larger token for which the resource refuses it.
+    /// Records a read. Returns the larger token for which the resource refuses it.
     pub fn read(&mut self, token: u64) -> Option<u64> {
         self.read = self.read.max(token);
         (token < self.written).then_some(self.written)

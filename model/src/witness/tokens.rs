@@ -48,7 +48,7 @@ impl<H: Holder + Clone> Tokens<H> {
         self.any.as_ref().map_or(0, Holder::token)
     }
 
-    /// Returns the hold whose token this later one should exceed, but does not.
+    /// Returns the hold whose token this later hold should exceed, but does not.
     #[must_use]
     pub fn not_below(&self, hold: &H) -> Option<&H> {
         let before = if hold.mode() == LockMode::Exclusive {
@@ -68,7 +68,7 @@ impl<H: Holder + Clone> Tokens<H> {
         (!first.is_same(hold) && !first.may_share_token(hold)).then_some(first)
     }
 
-    /// Notes that a hold has become a shared one: those who join it have its token.
+    /// Marks a hold as shared, because holds that join it have its token.
     pub fn downgraded(&mut self, hold: &H) {
         let largest = [&mut self.any, &mut self.exclusive];
         let first = self.first_with.get_mut(&hold.token());

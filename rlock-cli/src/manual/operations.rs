@@ -165,9 +165,9 @@ pub(crate) const SCHEMA: &[Section] = &[
                 "shows, as a comment, how to drop the functions of other versions once no client of them runs",
             ),
         ],
-        text: "No server has to be there. Execute the output with psql -v ON_ERROR_STOP=1, or as a migration, with a role that \
-               may create the schema. It may be executed again, and while clients run. It fails if the schema has other tables, or \
-               tables of another durability.",
+        text: "The command connects to no server. Execute its output with psql -v ON_ERROR_STOP=1, or as a migration, with a role \
+               that may create the schema. You can execute it again, even while clients run. It fails if the schema has the \
+               tables of another version, or of another durability.",
     },
     Section {
         title: "Exit status",

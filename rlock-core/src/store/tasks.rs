@@ -1,4 +1,4 @@
-//! Ends the tasks of what is dropped.
+//! Aborts a task when the value that owns it is dropped.
 
 use tokio::task::{AbortHandle, JoinHandle};
 

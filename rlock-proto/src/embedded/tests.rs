@@ -1,4 +1,4 @@
-//! Tests of the rules of the embedded store: who gets a lock, who is notified, and what each request leaves.
+//! Tests of the rules of the embedded store: who gets a lock, who is notified, and what each request leaves behind.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ impl Fences for Counted {
     }
 }
 
-/// A store with one lock, of which each client asks once.
+/// A store with one lock, for which each client asks once.
 struct Store {
     state: State<Counted>,
     now: Time,

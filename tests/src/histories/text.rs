@@ -1,7 +1,7 @@
 //! Writes records as lines of text, and reads them: `call owner=a:1 token=7 asked=0 at=5 until=100`.
 //!
-//! Times are in milliseconds. A text that is not a word is in quotes, as in JSON. A line such as `with call lease=100` gives the
-//! calls below it what they do not say, and a line that begins with `#` is a comment.
+//! Times are in milliseconds. A text that is not a word is in quotes, as in JSON. A line such as `with call lease=100` sets the
+//! fields that the calls below it leave out, and a line that begins with `#` is a comment.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ fn is_word(text: &str) -> bool {
     !is_other && !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '"')
 }
 
-/// Reads lines, and remembers what the records below a line have in common.
+/// Reads lines, and remembers the fields that `with` has set.
 #[derive(Default)]
 pub(super) struct Reader {
     common: Vec<Map<String, Value>>,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_gives_the_records_below_what_they_do_not_say() {
+    fn a_with_line_sets_fields_that_the_records_below_leave_out() {
         let mut reader = Reader::default();
         let given = reader.read("with fault kind=all_flushed end=7");
         assert!(given.expect("it is read").is_none());

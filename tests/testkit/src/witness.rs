@@ -1,4 +1,4 @@
-//! Judges who is inside a lock within this process, by the rules that the simulator and histories have, too.
+//! Judges who is inside a lock within this process, by the rules that the simulator and the histories use.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,7 +21,7 @@ struct Seen {
     broken: Vec<String>,
 }
 
-/// A call inside. It relies on a hold as long as that was valid at the entry, so no overlap is reported that was none.
+/// A call inside. It counts as long as its hold was valid when it entered, so that a call whose lease has ended is no overlap.
 #[derive(Clone, Debug)]
 struct Entry {
     who: String,

@@ -1,5 +1,4 @@
-//! Checks the Postgres servers of a URL: which one grants locks, its version, whether it keeps what it has granted, its clock, its
-//! free connections, and the schema.
+//! Checks the Postgres servers of a URL: which one grants locks, whether it keeps them, its version, clock, free connections and schema.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -109,16 +108,16 @@ fn version(row: &Row) -> Finding {
 fn persistence(row: &Row, is_durable: bool) -> Finding {
     const CHECK: &str = "persistence";
     if !is_durable {
-        let text = "`durability=memory`: a crash or a failover forgets all locks, and their holders are stopped";
+        let text = "`durability=memory`: a crash or a failover forgets all locks, and stops the bodies that hold them";
         return Finding::advice(CHECK, text)
-            .with_remedy("without it, locks survive, and wait for the disk");
+            .with_remedy("use `durability=disk` if locks have to survive that");
     }
     if !row.get::<_, bool>("syncs") {
         let text = "fsync off: a failure of the machine loses locks, or the database";
         return Finding::advice(CHECK, text).with_remedy("set `fsync = on`");
     }
     let commits = match row.get("commits") {
-        // A session of a client has another one.
+        // A client's own sessions do not leave it at these.
         "off" | "local" => "on",
         other => other,
     };

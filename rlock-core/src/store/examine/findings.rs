@@ -144,7 +144,7 @@ impl ServerReport {
         self.findings.push(finding);
     }
 
-    /// Makes advice of the findings, because others grant locks without this server.
+    /// Turns unsafe findings into advice, because another server of the URL grants the locks.
     #[cfg(feature = "postgres")]
     pub(super) fn weaken(&mut self) {
         for finding in &mut self.findings {

@@ -13,7 +13,7 @@ const CHECK: &str = "schema";
 /// What an operator can do about a schema that this role may not change.
 const REMEDY: &str = "execute what `rlock postgres schema` prints, with a role that may create it";
 
-/// What is there, for the schema `rlock`. It needs no permission. The functions of another version end with another one.
+/// What the schema has, which needs no permission to read. The name of each function ends with its version.
 const FACTS: &str = "SELECT
   current_user::text AS role,
   CASE WHEN it IS NULL THEN has_database_privilege(current_database(), 'CREATE')
@@ -31,7 +31,7 @@ const FACTS: &str = "SELECT
   EXISTS (SELECT FROM pg_proc WHERE pronamespace = it AND NOT has_function_privilege(oid, 'EXECUTE')) AS refuses_functions
   FROM to_regnamespace('\"{SCHEMA}\"') it";
 
-/// Returns what is wrong with the schema, and what the role lacks.
+/// Returns the findings about the schema, and about the permissions of the role.
 pub(super) async fn compare(
     endpoint: &PostgresEndpoint,
     session: &LookingSession,
@@ -63,13 +63,13 @@ fn content(schema: &Schema, row: &Row) -> Finding {
     };
     if tables != wanted {
         let text = format!("the schema `{name}` has {tables}, and this version needs {wanted}");
-        let remedy = "name another schema with `?schema=`, or drop it when no client uses it";
+        let remedy = "name another schema with `?schema=`, or drop this one once no client uses it";
         return Finding::harm(CHECK, text).with_remedy(remedy);
     }
     let persistence: Vec<&str> = row.get("persistence");
     if persistence.len() < 3 {
-        let text = format!("the schema `{name}` lacks a table, and no lock is granted");
-        return Finding::harm(CHECK, text).with_remedy("drop it when no client uses it");
+        let text = format!("the schema `{name}` lacks a table, so it grants no lock");
+        return Finding::harm(CHECK, text).with_remedy("drop it once no client uses it");
     }
     let is_as_asked = |is: &&str| *is == schema.durability.persistence();
     if !persistence.iter().all(is_as_asked) {
@@ -86,13 +86,17 @@ fn content(schema: &Schema, row: &Row) -> Finding {
         }
     }
     if changed.is_empty() {
-        return Finding::good(CHECK, format!("`{name}` is as this version needs it"));
+        return Finding::good(
+            CHECK,
+            format!("the schema `{name}` is as this version needs it"),
+        );
     }
-    let text = format!("{} of `{name}` was changed by hand", changed.join(", "));
+    let changed = changed.join(", ");
+    let text = format!("the schema `{name}` has functions that somebody has changed: {changed}");
     Finding::harm(CHECK, text).with_remedy("execute what `rlock postgres schema` prints")
 }
 
-/// Names the other versions of which there are functions.
+/// Names other versions whose functions are still in the schema.
 fn other_versions(schema: &Schema, row: &Row) -> Option<Finding> {
     let names: Vec<&str> = row.get("functions");
     let versions = names
@@ -109,7 +113,7 @@ fn other_versions(schema: &Schema, row: &Row) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "`{}` also has the functions of other versions: `{}`",
+        "the schema `{}` also has the functions of other versions: `{}`",
         schema.name,
         others.join("`, `")
     );
@@ -117,14 +121,14 @@ fn other_versions(schema: &Schema, row: &Row) -> Option<Finding> {
     Some(Finding::advice(CHECK, text).with_remedy(remedy))
 }
 
-/// Says what the role lacks in a schema that is there.
+/// Says which permission the role lacks in a schema that exists.
 fn permissions(schema: &Schema, row: &Row) -> Option<Finding> {
     const CHECK: &str = "permissions";
     row.get::<_, Option<&str>>("tables")?;
     let role: &str = row.get("role");
     let refused: Vec<&str> = row.get("refused_tables");
     let lacks = if !row.get::<_, bool>("may_use") {
-        format!("USAGE of the schema `{}`", schema.name)
+        format!("USAGE on the schema `{}`", schema.name)
     } else if let [table, ..] = refused[..] {
         format!("SELECT, INSERT, UPDATE or DELETE on `{table}`")
     } else if row.get("refuses_functions") {

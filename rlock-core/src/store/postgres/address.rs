@@ -39,7 +39,7 @@ impl PostgresEndpoint {
                     let known = Durability::named(given);
                     durability = known.ok_or("`durability` is `disk` or `memory`")?;
                 }
-                // All clients ask for that.
+                // Every client asks for a server that takes writes.
                 ("target_session_attrs", "read-write" | "primary") => {}
                 ("target_session_attrs", _) => {
                     return Err(
@@ -95,7 +95,7 @@ impl PostgresEndpoint {
         self.direct.is_some()
     }
 
-    /// Returns each host for itself, even if it is a standby.
+    /// Returns an endpoint for each host, even if that is a standby.
     pub(in crate::store) fn each(&self) -> Vec<Self> {
         let hosts = self.hosts().into_iter();
         let alone = hosts.map(|mut config| {
@@ -150,7 +150,7 @@ impl PostgresEndpoint {
         &self.schema
     }
 
-    /// Returns whether a crash leaves the locks.
+    /// Returns whether locks survive a crash of the server.
     pub(in crate::store) fn is_durable(&self) -> bool {
         self.schema.durability == Durability::Disk
     }

@@ -13,10 +13,10 @@ use crate::store::StoreError;
 const PASSING: [&str; 4] = ["53", "40", "55", "57"];
 
 /// Why a server grants no locks although it replies.
-const READ_ONLY: &str = "the server is a standby or read-only; connect to the primary, for which the URL may name several hosts \
-     (`a,b`), and check `default_transaction_read_only`";
+const READ_ONLY: &str = "the server is a standby or read-only; connect to the primary (the URL may name several hosts: \
+     `a,b`), and check `default_transaction_read_only`";
 
-/// What the error of tokio-postgres says about such a server.
+/// How tokio-postgres describes such a server.
 const NO_WRITES: &str = "does not allow writes";
 
 /// Our words for errors that the server describes for the authors of statements.
@@ -102,8 +102,8 @@ fn ends_session(error: &Error) -> bool {
     code.is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
 }
 
-/// Returns whether another session may serve the request: this one has ended, or its server takes no writes any more, unlike
-/// one to which the next session leads. Or that one creates the schema again.
+/// Returns whether the request may succeed over the next session: because this one has ended, because the next one may lead to a
+/// server that takes writes, or because it creates a schema that was dropped.
 pub(super) fn needs_session(error: &Error) -> bool {
     ends_session(error)
         || lacks_schema(error)

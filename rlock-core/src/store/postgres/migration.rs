@@ -17,7 +17,7 @@ END $drop$;
 ";
 
 impl PostgresEndpoint {
-    /// Returns the SQL that creates the schema, with the permissions of this role, or with those of a role to fill in.
+    /// Returns the SQL that creates the schema and grants the role its permissions. Without a role, the grants are a comment.
     pub(crate) fn migration(&self, role: Option<&str>) -> String {
         let schema = &self.schema;
         let quoted = role.map(|role| format!("\"{}\"", role.replace('"', "\"\"")));
@@ -30,7 +30,7 @@ impl PostgresEndpoint {
             ),
         };
         let text = format!(
-            "-- The locks of rlock {}, durability `{}`. A repetition changes nothing, and takes no lock from its holder.\n\
+            "-- The locks of rlock {}, durability `{}`. You can execute this again, even while clients run.\n\
              {}\n\
              -- {heading}\n\
              {grants}\n\

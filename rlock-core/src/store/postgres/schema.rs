@@ -24,23 +24,23 @@ const FUNCTIONS: &str = files!(
 );
 const CREATE: &str = files!("create");
 
-/// What begins each function in its file.
+/// How each function begins in its file.
 const FUNCTION: &str = "CREATE FUNCTION rlock.";
 
 /// The end of the names of this version's functions.
 static VERSION: LazyLock<String> = LazyLock::new(|| version(FUNCTIONS));
 
-/// Which locks a crash of the server leaves.
+/// Whether locks survive a crash of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Durability {
-    /// All that were granted.
+    /// They do, because each grant waits for the disk.
     Disk,
-    /// None, because the tables are `UNLOGGED`. No request waits for the disk.
+    /// They do not, because the tables are `UNLOGGED`. No request waits for the disk.
     Memory,
 }
 
 impl Durability {
-    /// Returns the durability of this name in a URL.
+    /// Returns the durability that has this name in a URL.
     pub(super) fn named(name: &str) -> Option<Self> {
         let all = [Self::Disk, Self::Memory];
         all.into_iter().find(|durability| durability.name() == name)
@@ -53,7 +53,7 @@ impl Durability {
         }
     }
 
-    /// The `relpersistence` of the tables.
+    /// Returns the `relpersistence` of the tables.
     pub(in crate::store) fn persistence(self) -> &'static str {
         match self {
             Self::Disk => "p",
@@ -68,7 +68,7 @@ impl Durability {
         }
     }
 
-    /// Returns the statements that give this durability to the tables. A table that others refer to is logged if they are.
+    /// Returns the statements that give this durability to the tables, in this order because no logged table may refer to an unlogged one.
     fn set(self) -> &'static str {
         match self {
             Self::Disk => {
@@ -107,15 +107,15 @@ impl Schema {
         })
     }
 
-    /// Creates the tables and the functions of this version, unless they are there. `wait`: for another client that creates
-    /// them.
+    /// Creates the tables and the functions of this version, unless they exist. Waits up to `wait` for another client that
+    /// creates them.
     pub(super) async fn ensure(&self, client: &Client, wait: Duration) -> Result<(), StoreError> {
-        // The role may lack the permission to create what is there, so it is asked for first.
+        // Asks first, because the statement fails for a role that may not create anything, even if nothing is missing.
         let found = client.query_typed_one(&self.is_there(), &[]).await;
         if found.map_err(|error| classify_connect(&error))?.get(0) {
             return Ok(());
         }
-        // It may take longer than a request waits for a row. Both statements are one transaction.
+        // That may take longer than a request waits for a row. Both statements are one transaction.
         let create = format!(
             "SET LOCAL lock_timeout = {}; {}",
             wait.as_millis(),
@@ -127,13 +127,13 @@ impl Schema {
         if is_denied(&error) {
             let Self { name, .. } = self;
             let source = format!(
-                "the schema `{name}` lacks the tables or the functions of this version, and the role may not create them: a \
-                 role that may has to execute what `rlock postgres schema` prints"
+                "the schema `{name}` lacks the tables or the functions of this version, and the role may not create them; \
+                 execute what `rlock postgres schema` prints, with a role that may"
             );
             return Err(StoreError::new(false, false, source));
         }
         match error.as_db_error() {
-            // Its message is ours.
+            // `create.sql` raises it, in our words.
             Some(refused) if *refused.code() == SqlState::RAISE_EXCEPTION => {
                 Err(StoreError::new(false, false, refused.message()))
             }
@@ -141,7 +141,7 @@ impl Schema {
         }
     }
 
-    /// Returns a query for whether nothing has to be created. It needs no permission, and searches by indexes.
+    /// Returns the query that says whether everything exists. It needs no permission, and searches by indexes.
     fn is_there(&self) -> String {
         let Self { name, durability } = self;
         let functions = self.functions();
@@ -167,7 +167,7 @@ impl Schema {
             Durability::Disk => TABLES.to_owned(),
             Durability::Memory => TABLES.replace("CREATE TABLE", "CREATE UNLOGGED TABLE"),
         };
-        // A function that somebody changed is as it was.
+        // Repairs a function that somebody has changed.
         let functions = FUNCTIONS.replace(FUNCTION, "CREATE OR REPLACE FUNCTION rlock.");
         let create = CREATE
             .replace("{TABLES}", &tables)
@@ -179,7 +179,7 @@ impl Schema {
             .replace("{SCHEMA}", name)
     }
 
-    /// Says that the tables have the other durability, and what to do.
+    /// Returns the error for tables of the other durability, with the ways out.
     pub(in crate::store) fn other_durability(&self) -> String {
         let Self { name, durability } = self;
         let there = durability.other().name();
@@ -196,7 +196,7 @@ impl Schema {
         )
     }
 
-    /// Returns how the comment of the tables describes those of this version.
+    /// Returns the comment that marks the tables of this version.
     pub(in crate::store) fn tables_version() -> String {
         format!("tables of rlock, version {}", version(TABLES))
     }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_creates_a_schema_names_no_other_and_has_each_function() {
+    fn the_sql_of_a_schema_names_no_other_schema_and_has_each_function() {
         for durability in [Durability::Disk, Durability::Memory] {
             let schema = apart(durability);
             let create = schema.create();

@@ -47,7 +47,7 @@ async fn a_request_of_a_session_that_was_given_up_never_runs() {
 
 /// The lease of the holder has ended in between, and only one of them gets the lock.
 #[tokio::test]
-async fn requests_that_waited_for_a_row_go_by_what_is_true_after_that() {
+async fn requests_that_waited_for_a_row_see_the_lock_as_it_is_then() {
     const LEASE: Duration = Duration::from_secs(1);
     let server = PostgresServer::start();
     let other = connect(&server.url()).await;

@@ -17,7 +17,7 @@ fn migration(url: &str, role: Option<&str>) -> String {
     sql.expect("it is a URL of Postgres")
 }
 
-/// The migration runs again with each deployment, and while clients run.
+/// Deployments execute the migration again, even while clients run.
 #[tokio::test]
 async fn a_role_that_may_create_nothing_needs_no_more_than_a_migration() {
     let server = PostgresServer::start();
@@ -216,7 +216,7 @@ async fn an_examination_compares_the_schema_and_the_permissions() {
     )
     .await;
     assert_finds(&url, "schema", Severity::Good, "as this version needs it").await;
-    let usage = "the role `app` lacks USAGE of the schema `rlock`; execute what `rlock postgres schema --role app` prints";
+    let usage = "the role `app` lacks USAGE on the schema `rlock`; execute what `rlock postgres schema --role app` prints";
     assert_finds(&app, "permissions", Severity::Unsafe, usage).await;
     server.execute(&migration(&app, Some("app"))).await;
     assert_finds(&app, "permissions", Severity::Good, "all that locks use").await;
@@ -229,7 +229,13 @@ async fn an_examination_compares_the_schema_and_the_permissions() {
         SELECT pg_get_functiondef(oid) INTO text FROM pg_proc WHERE proname LIKE 'inspect%';
         EXECUTE replace(text, 'holders,', 'holders ,'); END $$";
     server.execute(change).await;
-    assert_finds(&url, "schema", Severity::Unsafe, "was changed by hand").await;
+    assert_finds(
+        &url,
+        "schema",
+        Severity::Unsafe,
+        "functions that somebody has changed: `",
+    )
+    .await;
     let other = "CREATE FUNCTION rlock.acquire_0123abcd() RETURNS int LANGUAGE sql AS 'SELECT 1'";
     server
         .execute(&format!("{}; {other}", migration(&url, None)))

@@ -1,4 +1,4 @@
-//! Which Postgres server grants locks: the primary of those that a URL names, even after a fail-over, and none that is read-only.
+//! Which Postgres server grants locks: the primary of those that a URL names, even after a failover, and none that is read-only.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

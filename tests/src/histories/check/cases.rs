@@ -1,4 +1,4 @@
-//! Checks cases: histories with the properties that the checker has to find broken in them, so that each rule is known to fail.
+//! Checks cases: short histories, each with the properties that the checker has to find broken, so that each rule is known to fail.
 //!
 //! ```text
 //! # a hold inside another is found
@@ -7,8 +7,8 @@
 //! => OneHolder
 //! ```
 //!
-//! Behind `=>` are `nothing`, or the only properties that the records since the title break, or `also` one of them, and the
-//! excused cases, if they matter: `overlaps <number> <longest, in milliseconds>`, `others <number>`.
+//! `=>` names all properties that the records since the title break, or `nothing`. After `also`, it names only some of them. The
+//! excused findings may follow: `overlaps <number> <longest, in milliseconds>` and `others <number>`.
 
 use super::{Findings, Property, check};
 use crate::histories::{history::History, text::Reader};
@@ -16,12 +16,12 @@ use crate::histories::{history::History, text::Reader};
 /// The start of a line with an expectation.
 const EXPECTED: &str = "=>";
 
-/// Returns whether a text has cases, and is not the history of a run.
+/// Returns whether a text consists of cases, and not of the history of a run.
 pub(in crate::histories) fn has_cases(text: &str) -> bool {
     text.lines().any(|line| line.starts_with(EXPECTED))
 }
 
-/// Returns the number of cases of a text, or what is wrong with some.
+/// Checks all cases of a text. Returns their number, or the titles and findings of those that failed.
 pub(in crate::histories) fn check_cases(text: &str) -> Result<usize, String> {
     let (mut title, mut records, mut reader) = ("", Vec::new(), Reader::default());
     let (mut checked, mut wrong) = (0, Vec::new());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_does_not_agree_is_told_with_its_title() {
+    fn a_case_that_fails_is_reported_with_its_title() {
         let case = "# a title\nleftover what=x\n=> nothing";
         let wrong = check_cases(case).expect_err("something is left");
         assert!(wrong.contains("a title: not nothing, but"), "{wrong}");

@@ -1,7 +1,7 @@
--- Reads and changes the holders of a lock. `enter` comes first in each request, and then `tidy`, unless the usual case needs none.
+-- Reads and changes the holders of a lock. Each request calls `enter` first, and then `tidy`, unless it is a usual case without it.
 
 -- Locks the rows of these keys, in their order, so that requests for several keys do not wait for each other in a circle. Returns
--- the time, which is read after the wait for the rows, with the rest of the request.
+-- what the parts of the request share, with the time after the wait for the rows.
 CREATE FUNCTION rlock.enter(keys text[], creates boolean, retention bigint, floor bigint)
 RETURNS rlock.request LANGUAGE plpgsql AS $$
 DECLARE
@@ -36,7 +36,7 @@ BEGIN
   RETURN (now, retention * interval '1 ms', greatest(clock, CASE WHEN floor > clock THEN floor + {FENCES_A_SECOND} END));
 END $$;
 
--- Removes the holders whose leases have ended, and makes exclusive locks shared whose owners are shared by now.
+-- Removes the holders whose leases have ended, and makes the lock of a shared owner shared if it was taken exclusively.
 CREATE FUNCTION rlock.tidy(keys text[], owners text[], r rlock.request) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM rlock.holder WHERE key = ANY (keys) AND expires_at <= r.now;
@@ -87,12 +87,12 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- Returns how long the row of a lock, and so its last fence, is kept if a lease ends at this time.
+-- Returns until when the row of a lock, and so its last fence, is kept if a lease ends at this time.
 CREATE FUNCTION rlock.kept(ends timestamptz, r rlock.request) RETURNS timestamptz LANGUAGE sql STABLE AS $$
   SELECT date_trunc('minute', ends + r.retention) + interval '1 minute'
 $$;
 
--- Keeps the last fence of a lock for the retention after this time. The fence is not below `known`.
+-- Keeps the last fence of a lock for the retention after this time, and raises it to `known`.
 CREATE FUNCTION rlock.keep(k text, ends timestamptz, known bigint, r rlock.request) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE rlock.lock SET fence = greatest(fence, known), kept_until = greatest(kept_until, rlock.kept(ends, r))

@@ -13,7 +13,7 @@ BEGIN
     DELETE FROM rlock.holder
     WHERE key = k AND owner = o AND expires_at > r.now AND NOT EXISTS (SELECT FROM rlock.waiter WHERE key = k);
     IF FOUND THEN
-      -- Since its grant, or its last renewal, the row is kept for longer than this.
+      -- Otherwise the row needs no change: since its grant or last renewal, it is kept for longer than this.
       IF known > 0 THEN
         PERFORM rlock.keep(k, ends, known, r);
       END IF;
