@@ -1,4 +1,4 @@
-//! Keys that are no template, and placeholders that are none.
+//! Keys that are not templates, and placeholders that are malformed.
 #![allow(unused)]
 
 use rlock_core::{LockError, distributed_lock};

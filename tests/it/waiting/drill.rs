@@ -238,7 +238,7 @@ impl Drill {
         self.note_takeover(way, term, at);
     }
 
-    /// Notes how long there was no leader, unless the term had ended before.
+    /// Records how long there was no leader, unless the term had ended before.
     fn note_takeover(&mut self, way: Way, term: u64, at: u64) {
         let (ended, how) = self.terms[&term].ended.as_ref().expect("it has ended");
         let is_meant = match way {
