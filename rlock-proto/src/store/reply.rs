@@ -62,7 +62,7 @@ pub struct QueuePlace {
     pub asks: Asks,
 }
 
-/// When a waiter asks again although nothing has notified it.
+/// When a waiter that was not notified asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asks {
     /// After a long time, because a notification may be lost.

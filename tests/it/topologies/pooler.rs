@@ -1,4 +1,4 @@
-//! What is special about locks in Postgres behind a pooler: how it is noticed, what it must not carry over, who waits.
+//! What is special about locks in Postgres behind a pooler: how the client notices it, which settings it must not leak, and who waits.
 
 use futures_util::future::join_all;
 use rlock_core::{
@@ -29,8 +29,8 @@ async fn number(server: &PostgresServer, query: &str) -> i64 {
     row.expect("a row").get(0)
 }
 
-/// Hands a lock over from one client to the other.
-async fn hand_over(one: &LockClient, other: &LockClient) {
+/// Releases a lock for which the other client waits.
+async fn hand_off(one: &LockClient, other: &LockClient) {
     let guard = one.lock("k").acquire().await.expect("free");
     let waiter = tokio::spawn(other.lock("k").acquire());
     assert_soon_queued(true, one, "k", 1).await;
@@ -45,7 +45,7 @@ async fn a_pooler_of_transactions_is_named_once_and_its_sessions_are_left_as_the
     let server = PostgresServer::start();
     let pooler = Pooler::of_transactions(&server);
     let (one, other) = (connect(&pooler.url()).await, connect(&pooler.url()).await);
-    hand_over(&one, &other).await;
+    hand_off(&one, &other).await;
     let warned = logged_of("a pooler drops notifications");
     let warned = warned
         .iter()
@@ -87,7 +87,7 @@ async fn a_client_that_knows_the_server_listens_past_the_pooler() {
         format!("{}?direct={}", transactions.url(), sessions.address()),
     ] {
         let (one, other) = (connect(&url).await, connect(&url).await);
-        hand_over(&one, &other).await;
+        hand_off(&one, &other).await;
         assert_eq!(number(&server, LISTENERS).await, 2);
         let polls = "SELECT count(*) FROM rlock.waiter WHERE polls_until IS NOT NULL";
         assert_eq!(number(&server, polls).await, 0);
@@ -131,8 +131,8 @@ async fn clients_with_a_pooler_and_without_one_wait_in_one_queue() {
     let server = PostgresServer::start();
     let pooler = Pooler::of_transactions(&server);
     let (listens, polls) = (connect(&server.url()).await, connect(&pooler.url()).await);
-    hand_over(&listens, &polls).await;
-    hand_over(&polls, &listens).await;
+    hand_off(&listens, &polls).await;
+    hand_off(&polls, &listens).await;
     let guard = listens.lock("k").acquire().await.expect("free");
     let first = tokio::spawn(polls.lock("k").acquire());
     assert_soon_queued(true, &listens, "k", 1).await;
@@ -150,13 +150,17 @@ async fn the_doctor_names_the_pooler_and_the_way_past_it() {
     let server = PostgresServer::start();
     let pooler = Pooler::of_transactions(&server);
     for (url, severity, text) in [
-        (server.url(), Severity::Good, "none before the server"),
+        (
+            server.url(),
+            Severity::Good,
+            "no pooler in front of the server",
+        ),
         (pooler.url(), Severity::Advice, "drops notifications"),
         (pooler.url_with_direct(), Severity::Good, "over `direct`"),
         (
             format!("{0}?direct={1}", pooler.url(), pooler.address()),
             Severity::Advice,
-            "has to keep sessions",
+            "must keep sessions",
         ),
     ] {
         let findings = diagnose::store(&url, &LockClient::builder())

@@ -1,4 +1,4 @@
-//! The sessions of a client in Postgres: which silence ends one, which does not, and what keeps the next one from its place.
+//! The sessions of a client in Postgres: which silence ends one and which does not, and what delays the next one.
 
 use std::{
     io,
@@ -36,7 +36,7 @@ async fn number(session: &Client, query: &str) -> i64 {
 
 /// Each waits for a quarter of the response time-out, and a session is silent after half of it.
 #[tokio::test]
-async fn changes_that_wait_for_rows_one_after_the_other_are_no_silence() {
+async fn changes_that_wait_for_rows_one_after_the_other_are_not_taken_for_silence() {
     let server = PostgresServer::start();
     let builder = builder().response_timeout(Duration::from_secs(4));
     let client = builder.connect(server.url()).await.expect("it runs");

@@ -1,4 +1,4 @@
-//! A `PgBouncer` before a Postgres server, in a directory of its own.
+//! A `PgBouncer` in front of a Postgres server, in a directory of its own.
 
 use std::{
     env,

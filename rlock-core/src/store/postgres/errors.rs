@@ -45,7 +45,7 @@ const WORDS: [(&SqlState, &str); 6] = [
     ),
 ];
 
-/// Our words if a commit with notifications has waited for another one too long.
+/// The error of a commit with notifications that has waited too long for another such commit.
 const SLOW_COMMITS: &str = "the commit of another notification takes long; look at the disk of the server, and at the standby that it \
                             waits for";
 
@@ -127,7 +127,7 @@ pub(super) fn is_denied(error: &Error) -> bool {
 fn words(refusal: &DbError) -> String {
     let known = WORDS.iter().find(|(code, _)| *code == refusal.code());
     let words = known.map_or(refusal.message(), |(_, words)| words);
-    // A wait for a row is that of a statement in a function.
+    // Unlike a commit, a statement that waits for a row is inside a function.
     let is_commit = *refusal.code() == SqlState::LOCK_NOT_AVAILABLE && refusal.where_().is_none();
     let words = if is_commit { SLOW_COMMITS } else { words };
     let way_out = if *refusal.code() == SqlState::INSUFFICIENT_PRIVILEGE {

@@ -38,9 +38,9 @@ pub(super) struct Link {
     state: watch::Sender<LinkState>,
     /// The number of attempts to connect so far.
     epochs: AtomicU64,
-    /// What executed the requests of the last session.
+    /// The process that executed the requests of the last session, or how to find it.
     former: Mutex<Option<Executor>>,
-    /// Whether the waiters of this client are not notified, because a pooler serves the last session.
+    /// Whether the waiters of this client have to poll, because a pooler serves the last session.
     polls: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ impl Link {
         state.session.clone().ok_or_else(error)
     }
 
-    /// Returns whether the waiters of this client are not notified.
+    /// Returns whether the waiters of this client have to poll.
     pub(super) fn polls(&self) -> bool {
         self.polls.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A parameter of a request, with the type that the server would otherwise be asked for.
+//! A parameter of a request, with its type, so that the client need not ask the server for it.
 
 use tokio_postgres::types::{ToSql, Type};
 
@@ -20,7 +20,7 @@ impl Parameter {
     }
 }
 
-/// A value whose type the server need not be asked for.
+/// A value whose type in Postgres is known.
 pub(super) trait Typed: ToSql + Sync + Send + 'static {
     const TYPE: Type;
 }

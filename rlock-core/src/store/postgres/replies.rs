@@ -21,7 +21,7 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// Reads the reply of `acquire.sql`. `polls`: the waiters of this client are not notified.
+/// Reads the reply of `acquire.sql`. `polls`: the waiters of this client have to poll.
 pub(super) fn read_acquired(row: &Row, sent_at: Time, polls: bool) -> Acquired {
     let fences: Vec<i64> = row.get("fences");
     let fences = fences.into_iter().map(unsigned).collect();

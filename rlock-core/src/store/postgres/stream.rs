@@ -1,4 +1,4 @@
-//! Wraps a stream, so that tokio-postgres uses it in place of its own.
+//! Wraps a stream of ours, so that tokio-postgres sends and receives over it.
 
 use std::{
     io,

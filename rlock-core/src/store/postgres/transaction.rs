@@ -1,4 +1,4 @@
-//! Executes each request in a transaction that brings its settings, because a pooler may give the next one another process.
+//! Executes each request in a transaction that brings its settings, because a pooler may execute the next one in another session.
 
 use std::{
     future::poll_fn,

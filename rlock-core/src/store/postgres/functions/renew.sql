@@ -4,7 +4,7 @@
 CREATE FUNCTION rlock.renew(keys text[], owners text[], known bigint[], lease bigint, retention bigint)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-  -- If another transaction keeps a row for longer than this, the client renews the others by themselves, within their leases.
+  -- If another transaction keeps a row locked for longer than this, the client renews each lock by itself, within its lease.
   row_wait text := set_config('lock_timeout', greatest(50, least(250, lease / 12))::text, true);
   r rlock.request := rlock.enter(keys, false, retention, 0);
   ends timestamptz := r.now + lease * interval '1 ms';

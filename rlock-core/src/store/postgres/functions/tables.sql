@@ -27,7 +27,7 @@ CREATE TABLE rlock.waiter (
   place bigint GENERATED ALWAYS AS IDENTITY,
   owner text COLLATE "C" NOT NULL,
   since timestamptz NOT NULL,
-  -- A client that does not listen asks again before this time, as long as it is there.
+  -- A waiter that polls asks again before this time, unless its client is gone. NULL: it is notified.
   polls_until timestamptz,
   PRIMARY KEY (key, place),
   UNIQUE (key, owner)
