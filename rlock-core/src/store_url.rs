@@ -21,7 +21,7 @@ use crate::{
 /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
 /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong. The client learns the other nodes from them |
 /// | `rediss-cluster://…` | the same over TLS |
-/// | `postgres://[user[:password]@]host[:port],…/database[?schema=…&durability=…]` | a Postgres database, version 13 or later (feature `postgres`), over TLS with `?sslmode=require`. If the URL names several hosts, the client uses the first one that takes writes. The schema is `rlock` unless the URL names another, and the first client creates it. With `durability=memory` no lock waits for the disk, and a crash of the server loses all |
+/// | `postgres://[user[:password]@]host[:port],…/database[?schema=…&durability=…]` | a Postgres database, version 13 or later (feature `postgres`), over TLS with `?sslmode=require`. If the URL names several hosts, the client uses the first one that takes writes. The schema is `rlock` unless the URL names another, and the first client creates it. With `durability=memory` no lock waits for the disk, and a crash of the server loses all. If the URL leads to a pooler, `direct=host:port` names the server itself |
 /// | `memory:` | a new embedded store |
 /// | `memory:name` | the embedded store of that name, shared by this process's clients |
 ///

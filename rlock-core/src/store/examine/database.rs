@@ -117,7 +117,7 @@ fn persistence(row: &Row, is_durable: bool) -> Finding {
         return Finding::advice(CHECK, text).with_remedy("set `fsync = on`");
     }
     let commits = match row.get("commits") {
-        // A client's own sessions do not leave it at these.
+        // A client overrides these two in its own sessions.
         "off" | "local" => "on",
         other => other,
     };

@@ -1,4 +1,4 @@
-//! Tells whether a pooler serves a session: the process that the login named differs from the one that executes statements.
+//! Tells whether a pooler serves a session: then the login names another process than the one that executes statements.
 
 use std::{convert::Infallible, future};
 
@@ -7,17 +7,17 @@ use tokio_postgres::{Client, Error, tls::TlsConnect};
 
 use super::stream::Stream;
 
-/// The size of a request to cancel, after a request to encrypt.
+/// The size of a request to encrypt and a request to cancel.
 const MOST_BYTES: usize = 8 + 16;
 
-/// Returns whether statements are executed by another process than the login named. A pooler names one that it has made up,
-/// because it gives each transaction, or each session, a process of its own choice.
+/// Returns whether another process executes the statements than the login named. A pooler makes that one up, because it chooses a
+/// process for each transaction, or for each session.
 pub(super) async fn serves(client: &Client) -> Result<bool, Error> {
     let process = client.query_typed_one("SELECT pg_backend_pid()", &[]).await;
     Ok(named(client).await != Some(process?.get(0)))
 }
 
-/// Returns the process that the login named. `tokio_postgres` shows it only in a request to cancel, which this one sends nowhere.
+/// Returns the process that the login named. `tokio_postgres` shows it only in a request to cancel, which goes nowhere here.
 async fn named(client: &Client) -> Option<i32> {
     let (request, mut server) = duplex(MOST_BYTES);
     // The reply to a request to encrypt.

@@ -36,14 +36,14 @@ const MOST_BYTES: usize = 7_900;
 const OF_SESSION: &str = "SET default_transaction_isolation = 'read committed'; SET client_min_messages = 'warning';
   SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 25000;
   SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout';";
-/// The beginning of the name of a process while it executes a request that came through a pooler.
+/// The beginning of the name that a process has while it executes a request that came through a pooler.
 const POOLED: &str = "rlock-pooled:";
 
 /// A session, which may have ended since it was opened.
 pub(super) struct Session {
     /// The number of this session among those of its link.
     pub(super) epoch: u64,
-    /// What may still execute its requests after its end.
+    /// The process that may still execute its requests after its end.
     pub(super) executor: Executor,
     /// Whether a pooler drops the notifications for this client.
     pub(super) polls: bool,
@@ -54,12 +54,12 @@ pub(super) struct Session {
     _driver: AbortOnDrop,
 }
 
-/// What executes the requests of a session.
+/// The process of the server that executes the requests of a session.
 #[derive(Clone)]
 pub(super) enum Executor {
-    /// This process of the server, for no other session.
+    /// This process, which serves no other session.
     Process(i32),
-    /// A process that has this name during a transaction, because a pooler serves the session.
+    /// Whichever process has this name, which a request behind a pooler gives it for its transaction.
     Named(String),
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Opening<'a> {
     pub(super) endpoint: &'a PostgresEndpoint,
     pub(super) options: &'a StoreOptions,
     pub(super) within: Duration,
-    /// What executed the requests of the session before.
+    /// The process that executed the requests of the session before.
     pub(super) former: Option<Executor>,
     /// Receives the notifications of a session that listens.
     pub(super) inbox: Option<Inbox>,
@@ -182,8 +182,8 @@ fn settings(options: &StoreOptions, set: &str) -> String {
     )
 }
 
-/// Ends what executed the requests of a session, and waits until it executes none. A process that a pooler has chosen serves others
-/// next, so it is left to end its request, which waits no longer than for a row.
+/// Ends the process that executed the requests of the former session, and waits until it has ended. A process behind a pooler serves
+/// other clients next, so this only waits until it has executed its last request.
 async fn end(client: &Client, former: &Executor, name: &str) -> Result<(), Error> {
     let end = match former {
         Executor::Process(process) => format!(

@@ -8,9 +8,9 @@ use super::{parameter::Parameter, schema::Schema, transaction::Transactions};
 
 /// A statement, and how a session executes it.
 pub(super) enum Statement {
-    /// The session keeps it, with its settings.
+    /// The session has prepared it, and has the settings that it needs.
     Prepared(tokio_postgres::Statement),
-    /// A pooler serves the session.
+    /// A transaction brings it with its settings, because a pooler serves the session.
     Brought(String, Arc<Transactions>),
 }
 
@@ -54,7 +54,7 @@ macro_rules! statements {
         }
 
         impl Statements {
-            /// Prepares all statements with one round trip, unless they are brought by transactions.
+            /// Prepares all statements with one round trip, unless transactions bring them.
             pub(super) async fn new(
                 client: &Client,
                 transactions: Option<&Arc<Transactions>>,
