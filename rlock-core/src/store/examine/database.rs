@@ -108,7 +108,7 @@ fn version(row: &Row) -> Finding {
 fn persistence(row: &Row, is_durable: bool) -> Finding {
     const CHECK: &str = "persistence";
     if !is_durable {
-        let text = "`durability=memory`: a crash or a failover forgets all locks, and stops the bodies that hold them";
+        let text = "`durability=memory`: a crash or a failover forgets all locks, and their holders are stopped";
         return Finding::advice(CHECK, text)
             .with_remedy("use `durability=disk` if locks have to survive that");
     }
