@@ -38,7 +38,11 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 
 pub(crate) use self::address::PostgresEndpoint;
-pub(in crate::store) use self::{dial::LookingSession, schema::Schema};
+pub(in crate::store) use self::{
+    dial::LookingSession,
+    pooler::{DATABASE, ELSEWHERE},
+    schema::Schema,
+};
 use self::{
     errors::{classify, needs_session},
     link::Link,
@@ -314,8 +318,20 @@ impl Store for PostgresStore {
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
         Box::pin(async move {
-            self.background.connect().await?;
-            self.changes.connect().await
+            let (background, changes) = (&self.background, &self.changes);
+            if !changes.endpoint.has_direct() {
+                background.connect().await?;
+                return changes.connect().await;
+            }
+            let direct = &background.endpoint;
+            let connected = background.connect().await;
+            connected.map_err(|error| error.at(format!("`direct`, {direct}")))?;
+            changes.connect().await?;
+            let (background, changes) = (background.session().await?, changes.session().await?);
+            if background.database().await? != changes.database().await? {
+                return Err(StoreError::new(false, false, pooler::ELSEWHERE));
+            }
+            Ok(())
         })
     }
 

@@ -162,6 +162,16 @@ async fn the_doctor_names_the_pooler_and_the_way_past_it() {
             Severity::Advice,
             "must keep sessions",
         ),
+        (
+            format!("{}?direct={}/template1", pooler.url(), server.address()),
+            Severity::Unsafe,
+            "another server or database",
+        ),
+        (
+            format!("{}?direct=127.0.0.1:1", pooler.url()),
+            Severity::Unsafe,
+            "`direct`, 127.0.0.1:1/",
+        ),
     ] {
         let findings = diagnose::store(&url, &LockClient::builder())
             .await
@@ -171,6 +181,26 @@ async fn the_doctor_names_the_pooler_and_the_way_past_it() {
         assert_eq!(finding.severity, severity, "{finding:?}");
         assert!(finding.to_string().contains(text), "{finding}");
     }
+}
+
+#[tokio::test]
+async fn a_direct_address_that_leads_elsewhere_is_refused_by_name() {
+    let server = PostgresServer::start();
+    let pooler = Pooler::of_transactions(&server);
+    for (direct, text) in [
+        (
+            format!("postgres@{}/template1", server.address()),
+            "another server or database",
+        ),
+        ("127.0.0.1:1".to_owned(), "`direct`, 127.0.0.1:1/"),
+    ] {
+        let url = format!("{}?direct={direct}", pooler.url());
+        let refused = LockClient::connect(url.as_str()).await;
+        let refused = format!("{:#}", refused.expect_err(text));
+        assert!(refused.contains(text), "{refused}");
+    }
+    let named = format!("{}?direct=postgres@{}", pooler.url(), server.address());
+    hand_over(&connect(&named).await, &connect(&named).await).await;
 }
 
 /// A transaction is several messages, and the tasks run on several threads.

@@ -141,7 +141,7 @@ impl<'a> UrlParts<'a> {
             ));
         } else if self.tail.contains('#') {
             "nothing can follow a `#`: in a password it is written `%23`, and certificates are always verified"
-        } else if self.kind != UrlKind::Socket && self.has_slashes && self.tail.contains('@') {
+        } else if self.kind != UrlKind::Socket && self.has_slashes && self.has_stray_at() {
             // The text before the `@` would pass for a host and a port.
             "an `@` stands behind the host: in a user's name or password, `/`, `?`, `#` and `@` are \
              percent-encoded, as `%2F`, `%3F`, `%23` and `%40`"
@@ -157,6 +157,15 @@ impl<'a> UrlParts<'a> {
             ));
         };
         Err(reason.to_owned())
+    }
+
+    /// Returns whether an `@` stands behind the host, except before the host of a second address.
+    fn has_stray_at(&self) -> bool {
+        let is_address = |name: &str| self.kind == UrlKind::Postgres && name == "direct";
+        let mut options = self.options();
+        self.path.contains('@')
+            || options
+                .any(|(name, value)| name.contains('@') || value.contains('@') && !is_address(name))
     }
 
     fn options(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {

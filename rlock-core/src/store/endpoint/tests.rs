@@ -20,6 +20,18 @@ fn fixed(url: &str) -> ConnectionInfo {
     }
 }
 
+#[cfg(feature = "postgres")]
+#[test]
+fn a_second_address_of_postgres_may_name_a_user() {
+    for address in ["v@db:5432/other", "v:p@db"] {
+        let url = format!("postgres://u@pooler/app?direct={address}");
+        assert!(matches!(Endpoint::parse(&url), Ok(Endpoint::Postgres(_))));
+    }
+    refusal("postgres://u:a/s3cret@h/app?direct=db");
+    refusal("postgres://u:a?s3cret@h/app");
+    refusal("postgres://u:a@s3cret@h/app");
+}
+
 /// Returns the error for a URL, which never shows the password.
 fn refusal(url: &str) -> String {
     let error = Endpoint::parse(url).err().expect(url);

@@ -58,7 +58,11 @@ async fn server(endpoint: &PostgresEndpoint, options: &StoreOptions) -> ServerRe
     let address = endpoint.to_string();
     match timeout(options.connect_timeout, facts(endpoint, options)).await {
         Ok(Ok((grants_locks, findings))) => {
-            let heading = if grants_locks { "" } else { " (standby)" };
+            let heading = if grants_locks {
+                ""
+            } else {
+                " (grants no locks)"
+            };
             let mut report = ServerReport::new(&format!("{address}{heading}"), grants_locks);
             report.is_reachable = true;
             report.findings = findings;

@@ -4,7 +4,7 @@ use super::findings::Finding;
 use crate::store::{
     StoreError,
     options::StoreOptions,
-    postgres::{LookingSession, PostgresEndpoint},
+    postgres::{DATABASE, ELSEWHERE, LookingSession, PostgresEndpoint},
 };
 
 const CHECK: &str = "pooler";
@@ -23,7 +23,20 @@ pub(super) async fn pooler(
         let remedy = "name the server itself by `direct=<host>:<port>` in the URL";
         return Ok(Finding::advice(CHECK, text).with_remedy(remedy));
     }
-    let direct = endpoint.of_listeners().look(options).await?;
+    let itself = endpoint.of_listeners();
+    let direct = match itself.look(options).await {
+        Ok(direct) => direct,
+        Err(error) => {
+            return Ok(Finding::harm(
+                CHECK,
+                error.at(format!("`direct`, {itself}")).to_string(),
+            ));
+        }
+    };
+    let databases = (session.ask(DATABASE).await?, direct.ask(DATABASE).await?);
+    if databases.0.get::<_, String>(0) != databases.1.get::<_, String>(0) {
+        return Ok(Finding::harm(CHECK, ELSEWHERE));
+    }
     Ok(if direct.is_pooled().await? {
         let text = "`direct` leads to a pooler, too, which must keep sessions";
         let remedy = "name the server itself, or a pooler with `pool_mode = session`";

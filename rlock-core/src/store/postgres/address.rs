@@ -169,7 +169,17 @@ fn read(address: &str, options: &[&str]) -> Result<Config, String> {
     let url = format!("{address}?{}", options.join("&"));
     // The detail of the error may be a part of a password.
     let config: Result<Config, _> = url.parse();
-    let mut config = config.map_err(|_| "it is not a URL of Postgres".to_owned())?;
+    let mut config = config.map_err(|_| {
+        "it is not a URL of Postgres; check its ports and `sslmode`, and percent-encode the password"
+    })?;
+    // The parser ends the password at the first `@`, and no error may show what follows.
+    if config
+        .get_hosts()
+        .iter()
+        .any(|host| matches!(host, Host::Tcp(host) if host.contains('@')))
+    {
+        return Err("write an `@` in the user or the password as `%40`".to_owned());
+    }
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err("it names no host".to_owned());
     }
@@ -273,11 +283,15 @@ mod tests {
             ("durability=ram", "`durability` is `disk` or `memory`"),
             ("target_session_attrs=any", "a standby grants no locks"),
             ("port=x", "not a URL"),
+            ("direct=u:a@b@h", "as `%40`, in `direct`"),
         ] {
             let refused = PostgresEndpoint::parse("postgres://h/app", options);
             let refused = refused.err().expect(options);
             assert!(refused.contains(reason), "{refused}");
         }
+        let refused = PostgresEndpoint::parse("postgres://u:pass@word@h/app", "");
+        let refused = refused.err().expect("its host would be `word@h`");
+        assert!(refused.contains("`%40`") && !refused.contains("word@"));
         assert!(PostgresEndpoint::parse("postgres:///app", "").is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::{error::Error as _, iter::successors};
 
 use tokio_postgres::{
     Error,
-    error::{DbError, SqlState},
+    error::{DbError, Severity, SqlState},
 };
 
 use crate::store::StoreError;
@@ -43,6 +43,28 @@ const WORDS: [(&SqlState, &str); 6] = [
         &SqlState::INVALID_SCHEMA_NAME,
         "the schema of the locks was dropped; the client creates it again if its role may",
     ),
+];
+
+const KEEP_SESSIONS: &str =
+    "let `direct` lead to the server itself, or to a pooler with `pool_mode = session`";
+
+/// What to do about errors that the server describes well.
+const WAYS_OUT: [(&SqlState, &str); 5] = [
+    (
+        &SqlState::INSUFFICIENT_PRIVILEGE,
+        "grant the role what `rlock postgres schema` prints",
+    ),
+    (
+        &SqlState::INVALID_PASSWORD,
+        "correct the user and the password, of which a URL percent-encodes `:/?#@%`",
+    ),
+    (
+        &SqlState::INVALID_CATALOG_NAME,
+        "create it, or correct the name behind the `/` of the URL",
+    ),
+    // The client prepares statements only if no pooler is found, or `direct` promises one that keeps sessions.
+    (&SqlState::DUPLICATE_PSTATEMENT, KEEP_SESSIONS),
+    (&SqlState::INVALID_SQL_STATEMENT_NAME, KEEP_SESSIONS),
 ];
 
 /// The error of a commit with notifications that has waited too long for another such commit.
@@ -130,10 +152,14 @@ fn words(refusal: &DbError) -> String {
     // Unlike a commit, a statement that waits for a row is inside a function.
     let is_commit = *refusal.code() == SqlState::LOCK_NOT_AVAILABLE && refusal.where_().is_none();
     let words = if is_commit { SLOW_COMMITS } else { words };
-    let way_out = if *refusal.code() == SqlState::INSUFFICIENT_PRIVILEGE {
-        "; grant the role what `rlock postgres schema` prints"
-    } else {
-        ""
+    let way_out = WAYS_OUT.iter().find(|(code, _)| *code == refusal.code());
+    let is_login = refusal.parsed_severity() == Some(Severity::Fatal);
+    let way_out = match way_out {
+        Some((code, _)) if is_login && **code == SqlState::INSUFFICIENT_PRIVILEGE => {
+            "; grant the role CONNECT on the database".to_owned()
+        }
+        Some((_, way_out)) => format!("; {way_out}"),
+        None => String::new(),
     };
     format!("{words}{way_out} (SQLSTATE {})", refusal.code().code())
 }

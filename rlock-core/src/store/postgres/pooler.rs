@@ -7,6 +7,15 @@ use tokio_postgres::{Client, Error, tls::TlsConnect};
 
 use super::stream::Stream;
 
+/// Names the database of a session, which a pooler may call otherwise.
+pub(in crate::store) const DATABASE: &str =
+    "SELECT concat((extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, ' ', oid)
+  FROM pg_database WHERE datname = current_database()";
+
+/// What is wrong if `direct` leads to another database than the pooler.
+pub(in crate::store) const ELSEWHERE: &str = "`direct` leads to another server or database than the pooler, so each renewal would lose its lock; name \
+     the database to which the pooler leads";
+
 /// The size of a request to encrypt and a request to cancel.
 const MOST_BYTES: usize = 8 + 16;
 

@@ -148,6 +148,13 @@ impl Session {
         })
     }
 
+    /// Returns the name of the database that executes its requests, which differs from that of all others.
+    pub(super) async fn database(&self) -> Result<String, StoreError> {
+        let row = self.client.query_typed_one(pooler::DATABASE, &[]).await;
+        row.map(|row| row.get(0))
+            .map_err(|error| classify_connect(&error))
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.client.is_closed()
     }

@@ -80,7 +80,7 @@ async fn a_standby_is_refused_with_the_way_out_and_examined() {
     let refused = findings.iter().find(|one| one.check == "primary");
     let refused = refused.expect("it is a standby");
     assert_eq!(refused.severity, Severity::Unsafe);
-    assert!(refused.server.ends_with("(standby)"), "{refused}");
+    assert!(refused.server.ends_with("(grants no locks)"), "{refused}");
 
     let findings = examine(&both(&primary, &standby)).await;
     for (check, server) in [("primary", &standby), ("grant", &primary)] {
