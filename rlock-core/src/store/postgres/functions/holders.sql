@@ -99,13 +99,14 @@ BEGIN
   WHERE key = k AND (fence < known OR kept_until < rlock.kept(ends, r));
 END $$;
 
--- Sets the next fence of a lock, and returns it: larger than the last fence, and not below `known`.
+-- Sets the next fence of a lock, and returns it: larger than the last fence, and not below `known`. If `known` is not 0, it does so
+-- only if the last fence is below it, and returns NULL otherwise.
 CREATE FUNCTION rlock.next_fence(k text, ends timestamptz, known bigint, r rlock.request) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   given bigint;
 BEGIN
   UPDATE rlock.lock SET fence = greatest(fence + 1, r.fence, known), kept_until = greatest(kept_until, rlock.kept(ends, r))
-  WHERE key = k RETURNING fence INTO given;
+  WHERE key = k AND (known = 0 OR fence < known) RETURNING fence INTO given;
   RETURN given;
 END $$;
 

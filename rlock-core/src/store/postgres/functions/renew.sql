@@ -16,7 +16,8 @@ BEGIN
   RETURN ARRAY(
     SELECT CASE
       WHEN owner IS NULL THEN 0
-      WHEN fence < one.known THEN rlock.next_fence(k, ends, one.known, r)
+      -- Another owner of the same lock may have got it a new one.
+      WHEN fence < one.known THEN coalesce(rlock.next_fence(k, ends, one.known, r), 1)
       ELSE 1
     END * CASE WHEN EXISTS (SELECT FROM rlock.waiter WHERE waiter.key = k) THEN -1 ELSE 1 END
     FROM unnest(keys, owners, known) WITH ORDINALITY one (k, o, known, n)
