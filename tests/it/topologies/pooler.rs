@@ -1,11 +1,23 @@
 //! What is special about locks in Postgres behind a pooler: how the client notices it, which settings it must not leak, and who waits.
 
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
 use futures_util::future::join_all;
 use rlock_core::{
     LockClient,
     diagnose::{self, Severity},
 };
 use rlock_testkit::{Pooler, PostgresServer, eventually};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use super::conformance::assert_soon_queued;
@@ -89,8 +101,13 @@ async fn a_client_that_knows_the_server_listens_past_the_pooler() {
         let (one, other) = (connect(&url).await, connect(&url).await);
         hand_off(&one, &other).await;
         assert_eq!(number(&server, LISTENERS).await, 2);
+        let guard = one.lock("k").acquire().await.expect("free");
+        let waiter = tokio::spawn(other.lock("k").acquire());
+        assert_soon_queued(true, &one, "k", 1).await;
         let polls = "SELECT count(*) FROM rlock.waiter WHERE polls_until IS NOT NULL";
         assert_eq!(number(&server, polls).await, 0);
+        guard.release().await.expect("held");
+        drop(waiter.await.expect("no panic").expect("handed off"));
         drop((one, other));
         eventually(LONG, "their sessions have ended", async || {
             number(&server, LISTENERS).await == 0
@@ -220,4 +237,63 @@ async fn requests_of_many_tasks_share_no_transaction() {
     let rolled_back = "SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
     let row = session.query_one(rolled_back, &[]).await.expect("a row");
     assert_eq!(row.get::<_, i64>(0), 0);
+}
+
+/// Otherwise its transaction would keep the row of the lock, and the client would wait for its end, for as long as the pooler takes
+/// the connection for a living one.
+#[tokio::test]
+async fn a_transaction_whose_end_is_lost_on_the_way_to_the_pooler_is_ended() {
+    let server = PostgresServer::start();
+    let pooler = Pooler::of_transactions(&server);
+    let way = Way::to(pooler.address()).await;
+    let client = connect(&pooler.url().replace(&pooler.address(), &way.address)).await;
+    way.loses_commit.store(true, Ordering::SeqCst);
+    let guard = client.lock("k").acquire().await.expect("free");
+    assert!(!way.loses_commit.load(Ordering::SeqCst), "nothing was lost");
+    guard.release().await.expect("held");
+}
+
+/// The network to a pooler, which can lose the end of a transaction, and all that follows it, in silence.
+struct Way {
+    address: String,
+    /// Whether that happens to the next acquire.
+    loses_commit: Arc<AtomicBool>,
+}
+
+impl Way {
+    async fn to(pooler: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let loses_commit = Arc::<AtomicBool>::default();
+        let loses = Arc::clone(&loses_commit);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let pooler = TcpStream::connect(&pooler).await.expect("it runs");
+                tokio::spawn(pass(client, pooler, Arc::clone(&loses)));
+            }
+        });
+        Self {
+            address,
+            loses_commit,
+        }
+    }
+}
+
+async fn pass(client: TcpStream, pooler: TcpStream, loses_commit: Arc<AtomicBool>) {
+    let (mut requests, mut to_client) = client.into_split();
+    let (mut replies, mut to_pooler) = pooler.into_split();
+    tokio::spawn(async move { tokio::io::copy(&mut replies, &mut to_client).await });
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = requests.read(&mut bytes).await {
+        let part = &bytes[..length];
+        let at = |text: &[u8]| part.windows(text.len()).position(|bytes| bytes == text);
+        if let (Some(_), Some(end)) = (at(b"acquire"), at(b"Q\0\0\0\x0bCOMMIT\0"))
+            && loses_commit.swap(false, Ordering::SeqCst)
+        {
+            to_pooler.write_all(&part[..end]).await.expect("it runs");
+            // No end of the connection arrives, either.
+            return pending().await;
+        }
+        to_pooler.write_all(part).await.expect("it runs");
+    }
 }

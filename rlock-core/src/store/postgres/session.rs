@@ -107,13 +107,16 @@ impl Session {
             let link = if listens { 'b' } else { 'c' };
             let name = format!("{POOLED}{}:{link}{epoch}", options.client);
             let settings = settings(options, "SET LOCAL");
+            // If the end of a transaction is lost on the way to the pooler, the server must not keep its rows.
+            let most_idle = options.response_timeout.as_millis();
             let polled = if polls {
                 "SET LOCAL rlock_client.polls = on;"
             } else {
                 ""
             };
             let transactions = Transactions::with(&format!(
-                "{settings} {polled} SET LOCAL application_name = '{name}'"
+                "{settings} {polled} SET LOCAL idle_in_transaction_session_timeout = {most_idle};
+                 SET LOCAL application_name = '{name}'"
             ));
             (Executor::Named(name), Some(Arc::new(transactions)))
         } else {
