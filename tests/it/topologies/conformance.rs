@@ -168,6 +168,7 @@ conformance!(
     several_permits_are_taken_all_or_none_and_in_order,
     a_downgrade_lets_all_readers_in_and_no_writer,
     a_tick_runs_once_on_one_of_two_clients,
+    a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one,
 );
 conformance!(
     pooled_with_direct: Topology::pooled(true);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, LostCause};
+use rlock_core::{LockError, LostCause};
 use rlock_testkit::{PostgresServer, assert_taken};
 
-use super::{super::assert_soon_extended, connect, connect_to};
+use super::{super::assert_soon_extended, connect, connect_to, try_connect};
 use crate::common::{LONG, assert_lost};
 
 fn in_memory(server: &PostgresServer) -> String {
@@ -114,7 +114,7 @@ async fn clients_of_different_durability_share_no_schema() {
         let url = |durability: &str| format!("{schema}{durability}");
         let one = connect_to(&url(first)).await;
         let guard = one.lock("k").acquire().await.expect("free");
-        let error = LockClient::connect(url(other)).await;
+        let error = try_connect(&url(other)).await;
         let error = error.expect_err("the tables are of another durability");
         assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
         let text = format!("{error:#}");

@@ -8,7 +8,7 @@ use rlock_core::{
 };
 use rlock_testkit::{PostgresServer, assert_taken, eventually};
 
-use super::{super::assert_soon_extended, connect, number};
+use super::{super::assert_soon_extended, connect, number, try_connect};
 use crate::common::LONG;
 
 /// Returns the SQL of a migration.
@@ -26,20 +26,20 @@ async fn a_role_that_may_create_nothing_needs_no_more_than_a_migration() {
     let defaults = "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC";
     server.execute(defaults).await;
     let url = server.url().replace("postgres@", "app@");
-    let error = LockClient::connect(&url).await;
+    let error = try_connect(&url).await;
     let error = error.expect_err("it may not create the schema");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let text = format!("{error:#}");
     assert!(text.contains("`rlock postgres schema`"), "{text}");
 
     server.execute(&migration(&url, None)).await;
-    let error = LockClient::connect(&url).await.expect_err("no permission");
+    let error = try_connect(&url).await.expect_err("no permission");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let text = format!("{error:#}");
     assert!(text.contains("`rlock postgres schema`"), "{text}");
 
     server.execute(&migration(&url, Some("app"))).await;
-    let client = LockClient::connect(&url).await.expect("it may");
+    let client = try_connect(&url).await.expect("it may");
     let guard = client.lock("k").acquire().await.expect("free");
     server.execute(&migration(&url, Some("app"))).await;
     assert_taken(&connect(&server).await, "k").await;
@@ -92,7 +92,7 @@ async fn a_schema_of_another_version_is_refused_and_another_schema_is_apart() {
     let client = connect(&server).await;
     let _guard = client.lock("k").acquire().await.expect("free");
     let apart = format!("{}?schema=apart", server.url());
-    let other = LockClient::connect(&apart).await.expect("it runs");
+    let other = try_connect(&apart).await.expect("it runs");
     let _other = other
         .lock("k")
         .try_acquire()
@@ -102,7 +102,7 @@ async fn a_schema_of_another_version_is_refused_and_another_schema_is_apart() {
     server
         .execute("COMMENT ON TABLE rlock.lock IS 'tables of rlock, version 0'")
         .await;
-    let error = LockClient::connect(server.url())
+    let error = try_connect(&server.url())
         .await
         .expect_err("another version");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
@@ -167,7 +167,7 @@ async fn a_client_waits_while_another_one_creates_the_schema() {
 
 /// Returns the findings of a check.
 async fn examined(url: &str, check: &str) -> Vec<Finding> {
-    let findings = diagnose::store(url, &LockClient::builder()).await;
+    let findings = diagnose::store(url, &LockClient::builder().connect_timeout(LONG)).await;
     let findings = findings.expect("it runs").into_iter();
     findings.filter(|finding| finding.check == check).collect()
 }
@@ -196,7 +196,7 @@ async fn an_examination_names_what_a_database_lacks_for_locks() {
     let forgets = "a crash or a failover forgets all locks";
     assert_finds(&memory, "persistence", Severity::Advice, forgets).await;
     server.kill();
-    let error = diagnose::store(url, &LockClient::builder()).await;
+    let error = diagnose::store(url, &LockClient::builder().connect_timeout(LONG)).await;
     let error = error.expect_err("it is down");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
 }

@@ -12,7 +12,7 @@ use rlock_core::{
 };
 use rlock_testkit::{PostgresServer, assert_taken, eventually};
 
-use super::{super::assert_soon_extended, END_ALL, connect, connect_to};
+use super::{super::assert_soon_extended, END_ALL, connect, connect_to, try_connect};
 use crate::common::LONG;
 
 /// Returns the URL of both servers.
@@ -64,7 +64,7 @@ async fn a_standby_is_refused_with_the_way_out_and_examined() {
     let primary = PostgresServer::start();
     drop(connect(&primary).await);
     let standby = primary.start_standby().await;
-    let error = LockClient::connect(standby.url()).await;
+    let error = try_connect(&standby.url()).await;
     let error = error.expect_err("it grants no locks");
     let text = format!("{error:#}");
     assert!(
@@ -73,7 +73,7 @@ async fn a_standby_is_refused_with_the_way_out_and_examined() {
     );
 
     let examine = async |url: &str| {
-        let findings = diagnose::store(url, &LockClient::builder()).await;
+        let findings = diagnose::store(url, &LockClient::builder().connect_timeout(LONG)).await;
         findings.expect("both run")
     };
     let findings = examine(&standby.url()).await;
