@@ -61,7 +61,7 @@ async fn changes_that_wait_for_rows_one_after_the_other_are_not_taken_for_silenc
 #[tokio::test]
 async fn an_idle_session_outlives_the_time_out_of_the_server() {
     let server = PostgresServer::start();
-    let limit = "ALTER DATABASE postgres SET idle_session_timeout = '300ms'";
+    let limit = "ALTER DATABASE postgres SET idle_session_timeout = '2s'";
     server.execute(limit).await;
     let client = builder().connect(server.url()).await.expect("it runs");
     let _guard = client.lock("k").acquire().await.expect("free");
