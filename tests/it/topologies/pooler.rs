@@ -217,7 +217,7 @@ async fn a_direct_address_that_leads_elsewhere_is_refused_by_name() {
         assert!(refused.contains(text), "{refused}");
     }
     let named = format!("{}?direct=postgres@{}", pooler.url(), server.address());
-    hand_over(&connect(&named).await, &connect(&named).await).await;
+    hand_off(&connect(&named).await, &connect(&named).await).await;
 }
 
 /// A transaction is several messages, and the tasks run on several threads.
