@@ -1,13 +1,7 @@
 //! Executes each request in a transaction that brings its settings, because a pooler may execute the next one in another session.
 
-use std::{
-    future::poll_fn,
-    mem,
-    pin::pin,
-    sync::{Mutex, PoisonError},
-};
-
 use futures_util::future::join3;
+use tokio::sync::Mutex;
 use tokio_postgres::{
     Client, Error, Row,
     types::{ToSql, Type},
@@ -16,8 +10,9 @@ use tokio_postgres::{
 /// The transactions of a session.
 pub(super) struct Transactions {
     begin: String,
-    /// Keeps the three parts of a transaction together.
-    order: Mutex<()>,
+    /// Held by the transaction that is under way, because `PgBouncer` (seen with 1.18) may stop to read replies if a client sends many
+    /// transactions at once. If its caller does not poll it, the session falls silent and is replaced.
+    turn: Mutex<()>,
 }
 
 impl Transactions {
@@ -25,11 +20,11 @@ impl Transactions {
     pub(super) fn with(settings: &str) -> Self {
         Self {
             begin: format!("BEGIN ISOLATION LEVEL READ COMMITTED; {settings}"),
-            order: Mutex::default(),
+            turn: Mutex::default(),
         }
     }
 
-    /// Executes a statement in a transaction, with one round trip. The first poll puts it into the queue of the session.
+    /// Executes a statement in a transaction, with one round trip, after those whose first poll came earlier.
     ///
     /// The statement is not prepared, because the next process would not know it.
     pub(super) async fn execute(
@@ -38,18 +33,13 @@ impl Transactions {
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Error> {
-        let mut parts = pin!(join3(
+        let _turn = self.turn.lock().await;
+        let (began, rows, committed) = join3(
             client.batch_execute(&self.begin),
             client.query_typed(statement, parameters),
             // Rolls back if the statement has failed.
             client.batch_execute("COMMIT"),
-        ));
-        let mut is_first = true;
-        let (began, rows, committed) = poll_fn(|cx| {
-            let locked = || self.order.lock().unwrap_or_else(PoisonError::into_inner);
-            let _order = mem::take(&mut is_first).then(locked);
-            parts.as_mut().poll(cx)
-        })
+        )
         .await;
         began?;
         let rows = rows?;
