@@ -32,31 +32,28 @@ async fn assert_kept(guard: LockGuard, other: &LockClient) {
     assert!(next.token() > token);
 }
 
-#[tokio::test]
-async fn a_granted_lock_survives_the_loss_of_the_primary_with_a_synchronous_standby() {
+/// Promotes a synchronous standby after the primary has gone in some way, while a client holds a lock.
+async fn assert_survives(goes: impl AsyncFnOnce(&PostgresServer)) {
     let primary = PostgresServer::start();
     drop(connect(&primary).await);
     let standby = primary.start_standby().await;
     let url = both(&primary, &standby);
     let (one, other) = (connect_to(&url).await, connect_to(&url).await);
     let guard = one.lock("k").acquire().await.expect("free");
-    primary.kill();
+    goes(&primary).await;
     standby.promote().await;
     assert_kept(guard, &other).await;
+}
+
+#[tokio::test]
+async fn a_granted_lock_survives_the_loss_of_the_primary_with_a_synchronous_standby() {
+    assert_survives(async |primary| primary.kill()).await;
 }
 
 /// As an operator does it: the former primary takes no writes any more.
 #[tokio::test]
 async fn a_planned_switch_to_a_standby_keeps_the_locks() {
-    let primary = PostgresServer::start();
-    drop(connect(&primary).await);
-    let standby = primary.start_standby().await;
-    let url = both(&primary, &standby);
-    let (one, other) = (connect_to(&url).await, connect_to(&url).await);
-    let guard = one.lock("k").acquire().await.expect("free");
-    primary.set("default_transaction_read_only", "on").await;
-    standby.promote().await;
-    assert_kept(guard, &other).await;
+    assert_survives(async |primary| primary.set("default_transaction_read_only", "on").await).await;
 }
 
 #[tokio::test]
