@@ -32,7 +32,10 @@ use std::{
 use futures_util::future::Either;
 use rlock_proto::{
     key::Key,
-    store::{AcquireRequest, Acquired, Applied, Change, Claim, Renewal, Renewed, StoredLock},
+    store::{
+        AcquireRequest, Acquired, Applied, Change, Claim, Renewal, RenewalOutcome, Renewed,
+        StoredLock,
+    },
 };
 
 use self::directory::Directory;
@@ -113,4 +116,18 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
 
     /// Runs the background of the store, for as long as its client lives.
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// Joins the replies to renewals of one lock each. Fails only if all of them failed.
+fn joined(mut replies: Vec<Result<Renewed, StoreError>>) -> Result<Renewed, StoreError> {
+    let renewed = replies.iter().flatten();
+    let Some(sent_at) = renewed.map(|renewed| renewed.sent_at).min() else {
+        return replies.swap_remove(0);
+    };
+    let kept = replies.into_iter().map(|reply| match reply {
+        Ok(renewed) => renewed.kept[0],
+        Err(_) => RenewalOutcome::Unknown,
+    });
+    let kept = kept.collect();
+    Ok(Renewed { kept, sent_at })
 }

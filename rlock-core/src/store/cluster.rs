@@ -23,8 +23,8 @@ use futures_util::future::{Either, join_all, try_join_all};
 use rlock_proto::{
     key::Key,
     store::{
-        AcquireRequest, Acquired, Applied, Change, Claim, HashSlot, Listener, Renewal,
-        RenewalOutcome, Renewed, StoredLock,
+        AcquireRequest, Acquired, Applied, Change, Claim, HashSlot, Listener, Renewal, Renewed,
+        StoredLock,
     },
 };
 use tokio::{
@@ -40,6 +40,7 @@ use self::{
 use super::{
     BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError,
     endpoint::ClusterEndpoint,
+    joined,
     options::StoreOptions,
     redis::{
         SHORTEST_SILENCE,
@@ -125,19 +126,7 @@ impl ClusterStore {
         let send = SendOptions { timeout, ..send };
         let each = renewals.chunks(1);
         let each = each.map(|one| self.renew_at(Needs::Lock, one, lease, send));
-        let mut replies = join_all(each).await;
-        let renewed = replies.iter().flatten();
-        let Some(sent_at) = renewed.map(|renewed| renewed.sent_at).min() else {
-            return replies.swap_remove(0);
-        };
-        let kept = replies.into_iter().map(|reply| match reply {
-            Ok(renewed) => renewed.kept[0],
-            Err(_) => RenewalOutcome::Unknown,
-        });
-        Ok(Renewed {
-            kept: kept.collect(),
-            sent_at,
-        })
+        joined(join_all(each).await)
     }
 }
 

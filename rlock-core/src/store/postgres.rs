@@ -50,7 +50,7 @@ use self::{
     replies::{only, read_acquired, read_difference, read_entry, read_renewed},
     requests::{Request, call},
 };
-use super::{BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError};
+use super::{BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError, joined};
 use crate::{
     metrics,
     store::{keyspace::Keyspace, options::StoreOptions},
@@ -193,17 +193,7 @@ impl PostgresStore {
         send: SendOptions,
     ) -> Result<Renewed, StoreError> {
         let each = renewals.chunks(1);
-        let mut replies = join_all(each.map(|one| self.renewed(one, lease, send))).await;
-        let renewed = replies.iter().flatten();
-        let Some(sent_at) = renewed.map(|renewed| renewed.sent_at).min() else {
-            return replies.swap_remove(0);
-        };
-        let kept = replies.into_iter().map(|reply| match reply {
-            Ok(renewed) => renewed.kept[0],
-            Err(_) => RenewalOutcome::Unknown,
-        });
-        let kept = kept.collect();
-        Ok(Renewed { kept, sent_at })
+        joined(join_all(each.map(|one| self.renewed(one, lease, send))).await)
     }
 
     async fn granted(
