@@ -104,8 +104,9 @@ impl LookingSession {
 
     /// Returns whether a pooler serves the session.
     pub(in crate::store) async fn is_pooled(&self) -> Result<bool, StoreError> {
-        let pooled = pooler::serves(&self.client).await;
-        pooled.map_err(|error| classify_connect(&error))
+        let process = pooler::process(&self.client).await;
+        let process = process.map_err(|error| classify_connect(&error))?;
+        Ok(process.is_behind_pooler)
     }
 }
 

@@ -19,11 +19,24 @@ pub(in crate::store) const ELSEWHERE: &str = "`direct` leads to another server o
 /// The size of a request to encrypt and a request to cancel.
 const MOST_BYTES: usize = 8 + 16;
 
-/// Returns whether another process executes the statements than the login named. A pooler makes that one up, because it chooses a
-/// process for each transaction, or for each session.
-pub(super) async fn serves(client: &Client) -> Result<bool, Error> {
-    let process = client.query_typed_one("SELECT pg_backend_pid()", &[]).await;
-    Ok(named(client).await != Some(process?.get(0)))
+/// The process that executes the statements of a session, for now if there is a pooler.
+pub(super) struct Process {
+    pub(super) id: i32,
+    /// Whether the login named another one. A pooler makes that one up, because it chooses a process for each transaction, or for each
+    /// session.
+    pub(super) is_behind_pooler: bool,
+}
+
+/// Asks which process executes the statements of a session.
+pub(super) async fn process(client: &Client) -> Result<Process, Error> {
+    let row = client
+        .query_typed_one("SELECT pg_backend_pid()", &[])
+        .await?;
+    let id = row.get(0);
+    Ok(Process {
+        id,
+        is_behind_pooler: named(client).await != Some(id),
+    })
 }
 
 /// Returns the process that the login named. `tokio_postgres` shows it only in a request to cancel, which goes nowhere here.

@@ -97,7 +97,8 @@ impl Session {
             None => Box::new(|_| {}),
         };
         let (client, driver) = endpoint.dial(options, within, receive, ended).await?;
-        let has_pooler = pooler::serves(&client).await.map_err(failed)?;
+        let process = pooler::process(&client).await.map_err(failed)?;
+        let has_pooler = process.is_behind_pooler;
         if has_pooler && endpoint.is_direct {
             tracing::info!(address = %endpoint, "the direct connection leads to a pooler, which has to keep sessions");
         }
@@ -123,8 +124,7 @@ impl Session {
             let settings = settings(options, "SET");
             let set_up = format!("{settings} {OF_SESSION} SET application_name = '{name}'");
             client.batch_execute(&set_up).await.map_err(failed)?;
-            let process = client.query_typed_one("SELECT pg_backend_pid()", &[]).await;
-            (Executor::Process(process.map_err(failed)?.get(0)), None)
+            (Executor::Process(process.id), None)
         };
         if let Some(former) = former {
             let ended = end(&client, &former, &name).await;
