@@ -34,7 +34,10 @@ use rlock_proto::{
         RenewalOutcome, Renewed, StoredLock,
     },
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, timeout_at},
+};
 use tokio_postgres::Row;
 
 pub(crate) use self::address::PostgresEndpoint;
@@ -64,6 +67,8 @@ pub(crate) struct PostgresStore {
     schema: String,
     changes: Arc<Link>,
     background: Arc<Link>,
+    /// Set once both links are known to lead to one database.
+    is_one_database: OnceCell<()>,
 }
 
 impl PostgresStore {
@@ -83,6 +88,7 @@ impl PostgresStore {
             schema: endpoint.schema.name.clone(),
             changes: Link::new(endpoint, options.clone(), None),
             background,
+            is_one_database: OnceCell::new(),
         })
     }
 
@@ -132,8 +138,8 @@ impl PostgresStore {
         } else {
             &self.background
         };
-        let session = timeout_at(deadline, link.session()).await;
-        let session = session.map_err(|_| link.why_down()).and_then(|up| up)?;
+        self.ensure_one_database(deadline).await?;
+        let session = link.session_by(deadline).await?;
         let started = Instant::now();
         let sent_at = self.options().clock.now();
         let timer = metrics::RequestTimer::begin(request.name, started);
@@ -166,6 +172,31 @@ impl PostgresStore {
                 Err(Failed { error, has_ended })
             }
         }
+    }
+
+    /// Checks once that `direct` leads to the database of the pooler, because else each renewal would lose its lock.
+    async fn ensure_one_database(&self, deadline: Instant) -> Result<(), StoreError> {
+        if !self.changes.endpoint.has_direct() {
+            return Ok(());
+        }
+        let check = async || {
+            let changes = self.changes.session_by(deadline).await?;
+            let direct = self.background.session_by(deadline).await;
+            let direct = direct.map_err(|error| self.at_direct(error))?;
+            if direct.database().await? == changes.database().await? {
+                Ok(())
+            } else {
+                Err(StoreError::new(false, false, pooler::ELSEWHERE))
+            }
+        };
+        self.is_one_database
+            .get_or_try_init(check)
+            .await
+            .map(|&()| ())
+    }
+
+    fn at_direct(&self, error: StoreError) -> StoreError {
+        error.at(format!("`direct`, {}", self.background.endpoint))
     }
 
     async fn renewed(
@@ -308,30 +339,28 @@ impl Store for PostgresStore {
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
         Box::pin(async move {
-            let (background, changes) = (&self.background, &self.changes);
-            if !changes.endpoint.has_direct() {
-                background.connect().await?;
-                return changes.connect().await;
+            if !self.changes.endpoint.has_direct() {
+                self.background.connect().await?;
+                return self.changes.connect().await;
             }
-            let direct = &background.endpoint;
-            let connected = background.connect().await;
-            connected.map_err(|error| error.at(format!("`direct`, {direct}")))?;
-            changes.connect().await?;
-            let (background, changes) = (background.session().await?, changes.session().await?);
-            if background.database().await? != changes.database().await? {
-                return Err(StoreError::new(false, false, pooler::ELSEWHERE));
-            }
-            Ok(())
+            self.changes.connect().await?;
+            let direct = self.background.connect().await;
+            direct.map_err(|error| self.at_direct(error))?;
+            let deadline = Instant::now() + self.options().connect_timeout;
+            self.ensure_one_database(deadline).await
         })
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let (background, changes) = (&self.background, &self.changes);
-            tokio::join!(
-                Arc::clone(background).keep_up(),
-                Arc::clone(changes).keep_up()
-            );
+            let background = async {
+                if self.changes.endpoint.has_direct() {
+                    // Only that session creates the tables.
+                    self.changes.until_up().await;
+                }
+                Arc::clone(&self.background).keep_up().await;
+            };
+            tokio::join!(background, Arc::clone(&self.changes).keep_up());
         })
     }
 }

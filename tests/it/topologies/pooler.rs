@@ -24,6 +24,7 @@ use super::conformance::assert_soon_queued;
 use crate::common::{
     LONG,
     log::{keep_log, logged_of},
+    ms,
 };
 
 /// Sessions of clients that listen.
@@ -200,22 +201,35 @@ async fn the_doctor_names_the_pooler_and_the_way_past_it() {
     }
 }
 
+/// Asserts that a client refuses this `direct`, whether it connects at once or later.
+async fn assert_refuses(pooler: &Pooler, direct: &str, text: &str) {
+    let url = format!("{}?direct={direct}", pooler.url());
+    let lazy = LockClient::connect_lazy(url.as_str()).expect("valid");
+    let lazy = lazy.lock("k").wait(ms(900)).acquire().await.map(drop);
+    let eager = LockClient::connect(url.as_str()).await.map(drop);
+    for refused in [lazy, eager] {
+        let refused = format!("{:#}", refused.expect_err(direct));
+        assert!(refused.contains(text), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_direct_address_that_leads_elsewhere_is_refused_by_name() {
     let server = PostgresServer::start();
     let pooler = Pooler::of_transactions(&server);
-    for (direct, text) in [
-        (
-            format!("postgres@{}/template1", server.address()),
-            "another server or database",
-        ),
-        ("127.0.0.1:1".to_owned(), "`direct`, 127.0.0.1:1/"),
-    ] {
-        let url = format!("{}?direct={direct}", pooler.url());
-        let refused = LockClient::connect(url.as_str()).await;
-        let refused = format!("{:#}", refused.expect_err(text));
-        assert!(refused.contains(text), "{refused}");
-    }
+    assert_refuses(&pooler, "127.0.0.1:1", "`direct`, 127.0.0.1:1/").await;
+    let elsewhere = format!("postgres@{}/template1", server.address());
+    let text = "another server or database";
+    assert_refuses(&pooler, &elsewhere, text).await;
+    // Neither has created tables there, so this one does.
+    let session = tokio_postgres::connect(&format!("postgres://{elsewhere}"), NoTls).await;
+    let (session, connection) = session.expect("the server runs");
+    tokio::spawn(connection);
+    let schema = "SELECT to_regnamespace('rlock') IS NULL";
+    let row = session.query_one(schema, &[]).await.expect("a row");
+    assert!(row.get::<_, bool>(0));
+    drop(connect(&format!("postgres://{elsewhere}")).await);
+    assert_refuses(&pooler, &elsewhere, text).await;
     let named = format!("{}?direct=postgres@{}", pooler.url(), server.address());
     hand_off(&connect(&named).await, &connect(&named).await).await;
 }

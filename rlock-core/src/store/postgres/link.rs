@@ -10,7 +10,10 @@ use std::{
 };
 
 use rlock_proto::store::{KeyFilter, Listener, Notification};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{timeout, timeout_at},
+};
 
 use super::{
     address::PostgresEndpoint,
@@ -81,6 +84,21 @@ impl Link {
         let state = state.map_err(|_| self.why_down())?;
         let error = || state.error.clone().unwrap_or_else(|| self.why_down());
         state.session.clone().ok_or_else(error)
+    }
+
+    /// Waits until there is a session.
+    pub(super) async fn until_up(&self) {
+        let mut states = self.state.subscribe();
+        let _ = states.wait_for(|state| state.session.is_some()).await;
+    }
+
+    /// Returns the session, or why there is none by the deadline.
+    pub(super) async fn session_by(
+        &self,
+        deadline: tokio::time::Instant,
+    ) -> Result<Arc<Session>, StoreError> {
+        let up = timeout_at(deadline, self.session()).await;
+        up.map_err(|_| self.why_down())?
     }
 
     /// Returns whether the waiters of this client have to poll.

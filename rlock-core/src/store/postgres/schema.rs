@@ -107,12 +107,19 @@ impl Schema {
         })
     }
 
+    /// Returns whether a database has the tables and the functions of this version.
+    pub(super) async fn exists(&self, client: &Client) -> Result<bool, StoreError> {
+        let found = client.query_typed_one(&self.is_there(), &[]).await;
+        found
+            .map(|row| row.get(0))
+            .map_err(|error| classify_connect(&error))
+    }
+
     /// Creates the tables and the functions of this version, unless they exist. Waits up to `wait` for another client that
     /// creates them.
     pub(super) async fn ensure(&self, client: &Client, wait: Duration) -> Result<(), StoreError> {
         // Asks first, because the statement fails for a role that may not create anything, even if nothing is missing.
-        let found = client.query_typed_one(&self.is_there(), &[]).await;
-        if found.map_err(|error| classify_connect(&error))?.get(0) {
+        if self.exists(client).await? {
             return Ok(());
         }
         // That may take longer than a request waits for a row. Both statements are one transaction.

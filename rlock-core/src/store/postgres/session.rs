@@ -130,7 +130,12 @@ impl Session {
             let ended = end(&client, &former, &name).await;
             ended.map_err(|error| classify_end(&error))?;
         }
-        schema.ensure(&client, options.connect_timeout).await?;
+        if !endpoint.is_direct {
+            schema.ensure(&client, options.connect_timeout).await?;
+        } else if !schema.exists(&client).await? {
+            // The session of the pooler creates the tables, so that a wrong `direct` creates none elsewhere.
+            return Err(StoreError::new(true, false, pooler::ELSEWHERE));
+        }
         let statements = Statements::new(&client, transactions.as_ref(), schema).await;
         if listens && !is_pooled {
             let client_id = options.client;
