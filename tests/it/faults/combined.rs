@@ -51,7 +51,9 @@ async fn a_stopped_body_is_dropped_before_its_lock_is_released() {
     go.send(()).expect("it waits for the word");
     let outcome = tokio::task::block_in_place(|| call.join());
     let outcome = outcome.expect("no panic");
-    assert!(matches!(outcome, Err(LockError::Lost { .. })));
+    let error = outcome.expect_err("the body hangs");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    assert!(error.to_string().contains("`max_hold`"), "{error}");
     assert!(!server.exists(&name("k")).await);
 }
 

@@ -1,7 +1,7 @@
 //! Leases are renewed while a lock is held, and never after.
 
 use futures_util::future::join_all;
-use rlock_core::{LockError, LostCause};
+use rlock_core::LostCause;
 use rlock_testkit::{RedisServer, eventually};
 
 use super::clock::{self, HOUR};
@@ -83,16 +83,4 @@ async fn a_nested_call_has_the_lease_of_its_hold() {
         assert_eq!(server.pttl(&name("k")).await > 1_000_000, lasts);
         outer.release().await.expect("held");
     }
-}
-
-#[tokio::test]
-async fn max_hold_stops_a_body_and_releases_the_lock() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let lock = client.lock("k").lease(HOUR).max_hold(ms(300));
-    let error = lock.run(std::future::pending::<()>()).await;
-    let error = error.expect_err("the body hangs");
-    assert!(error.to_string().contains("`max_hold`"), "{error}");
-    assert!(matches!(error, LockError::Lost { ref key, .. } if key == "k"));
-    assert_soon_free(&server, "k").await;
 }

@@ -57,7 +57,6 @@ macro_rules! conformance {
             $name: core of $topology;
             a_waiter_for_a_kept_lock_is_served_when_min_hold_is_over,
             keys_with_hash_tags_and_hostile_values_are_locks_of_their_own,
-            queued_waiters_come_before_others_when_a_lease_has_ended,
             a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next,
             the_last_handle_of_a_waiting_client_takes_its_place_along,
             the_holder_replies_with_its_service_trace_and_waiters,
@@ -66,22 +65,14 @@ macro_rules! conformance {
             a_lock_that_is_released_by_its_token_before_its_grant_is_read_is_not_held,
             a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one,
             readers_and_writers_are_served_in_the_order_of_their_requests,
-            permits_are_given_in_the_order_of_requests,
-            waiting_calls_go_by_a_larger_number_of_permits_behind_them,
-            a_permit_that_is_not_renewed_is_free_when_its_lease_ends,
             a_writer_is_served_when_the_last_lease_of_the_readers_ends,
-            only_shared_calls_enter_a_shared_hold,
             all_who_share_a_lock_are_shown_and_can_be_asked_to_release_it,
             all_who_share_a_lock_are_listed_with_those_who_wait,
             a_scan_shows_holders_that_do_not_reply_next_to_one_that_does,
             a_shared_lock_is_taken_by_force_from_all_its_holders,
-            a_shared_lock_stays_taken_for_its_min_hold,
             a_silent_reader_keeps_its_lock_by_whichever_token_it_is_named,
-            several_keys_may_have_different_modes,
             an_observer_that_comes_late_learns_of_the_present_term_first,
             a_leader_resigns_when_it_is_asked_to,
-            a_retained_lock_is_released_upon_a_request,
-            a_hold_that_is_not_renewed_gets_a_notice_before_it_is_lost,
             a_leader_that_loses_its_lock_campaigns_again,
             clients_with_other_keys_leave_no_election_without_a_leader,
         }
@@ -93,11 +84,8 @@ macro_rules! conformance {
             a_probe_proves_a_grant_and_leaves_no_lock_behind,
             observers_learn_of_each_term_and_value,
             the_elections_of_a_group_are_led_in_equal_shares,
-            a_waiter_gets_the_lock_when_it_is_released,
-            tokens_grow_with_every_hold_and_stay_the_same_within_one,
             a_lease_that_is_not_renewed_ends,
             the_watchdog_renews_for_as_long_as_the_lock_is_held,
-            a_deleted_lock_is_lost_as_its_topology_reports_it,
             inspect_shows_the_holder_of_the_lock,
             clients_are_served_in_the_order_of_their_requests,
             all_locks_are_listed_with_their_holders,
@@ -157,10 +145,8 @@ conformance!(postgres: all of Topology::postgres());
 conformance!(
     pooled: Topology::pooled(false);
     a_lock_is_held_by_one_client_at_a_time,
-    a_waiter_gets_the_lock_when_it_is_released,
     clients_are_served_in_the_order_of_their_requests,
     the_watchdog_renews_for_as_long_as_the_lock_is_held,
-    a_deleted_lock_is_lost_as_its_topology_reports_it,
     a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next,
     many_tasks_of_two_clients_are_inside_one_at_a_time,
     a_call_of_several_keys_is_served_in_any_order_of_their_names,
@@ -172,7 +158,6 @@ conformance!(
 );
 conformance!(
     pooled_with_direct: Topology::pooled(true);
-    a_waiter_gets_the_lock_when_it_is_released,
     clients_are_served_in_the_order_of_their_requests,
     many_tasks_of_two_clients_are_inside_one_at_a_time,
     a_retained_lock_is_released_when_it_is_wanted,

@@ -37,7 +37,7 @@ pub use scripts::{Scripts, script_text};
 pub use server::{Authority, ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
 pub use signals::stop_ignoring_signals;
 pub use taken::assert_taken;
-pub use topology::{Deletion, FAILOVER, Fronted, Place, SERVICE, Topology, Trio, TrioBuilder};
+pub use topology::{FAILOVER, Fronted, Place, SERVICE, Topology, Trio, TrioBuilder};
 pub use witness::{Inside, Witness};
 
 use std::time::Duration;

@@ -80,33 +80,8 @@ impl Topology {
     }
 }
 
-/// What happens to a lock whose key another client deletes on the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deletion {
-    /// No other client can delete it.
-    Impossible,
-    /// The server notifies the holder.
-    NotifiedAtOnce,
-    /// The holder finds out when it renews its lease.
-    FoundByRenewal,
-}
-
 /// Differences between topologies, which the suite reads and checks.
 impl Topology {
-    /// Returns how a holder learns that its lock was deleted.
-    #[must_use]
-    pub fn deletion(&self) -> Deletion {
-        match self {
-            Self::Memory => Deletion::Impossible,
-            Self::Server(_) | Self::Sentinel(_) | Self::Quorum { .. } | Self::Cluster(_) => {
-                Deletion::NotifiedAtOnce
-            }
-            Self::ServerByResp2(_) | Self::Postgres(_) | Self::Pooled { .. } => {
-                Deletion::FoundByRenewal
-            }
-        }
-    }
-
     /// Returns whether waiters are served in order. A quorum has no queue.
     #[must_use]
     pub fn keeps_strict_order(&self) -> bool {

@@ -320,20 +320,16 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
     drop(other.lock("job").wait(LONG).acquire().await.expect("free"));
 }
 
-/// Makes a client retain a lock. A quorum may release it instead while replies of its servers are late.
-pub(super) async fn retain(one: &LockClient, other: &LockClient, key: &str) {
-    let lock = one.lock(key).retain(LONG * 10);
+pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let lock = one.lock("tenant:7").retain(LONG * 10);
+    // A quorum may release it instead while replies of its servers are late.
     eventually(LONG, "it is retained", async || {
         lock.run(async {}).await.expect("free");
-        let info = other.inspect(key).await.expect("a reply");
+        let info = other.inspect("tenant:7").await.expect("a reply");
         info.is_some_and(|info| info.retained)
     })
     .await;
-}
-
-pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    retain(&one, &other, "tenant:7").await;
     eventually(LONG, "its client answers, and it is free", async || {
         other.revoke("tenant:7").await.expect("a reply");
         other.inspect("tenant:7").await.expect("a reply").is_none()

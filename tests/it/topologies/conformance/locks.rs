@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rlock_core::{LockError, LostCause, escape};
-use rlock_testkit::{Deletion, Place, assert_taken, eventually, within};
+use rlock_testkit::{Place, assert_taken, eventually, within};
 
-use super::{LONG, answered, assert_soon_queued, owner};
+use super::{LONG, answered, owner};
 
 pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
@@ -28,33 +28,6 @@ pub(crate) async fn a_probe_proves_a_grant_and_leaves_no_lock_behind(place: Plac
     let mut locks = one.list("rlock:probe:*").scan(true);
     let left = locks.try_next().await.expect("a reply");
     assert_eq!(left, None);
-}
-
-pub(crate) async fn a_waiter_gets_the_lock_when_it_is_released(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    let guard = one.lock("order:42").acquire().await.expect("free");
-    let lock = other.lock("order:42").wait(LONG);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    assert_soon_queued(place.keeps_strict_order(), &one, "order:42", 1).await;
-    assert!(!waiter.is_finished());
-    guard.release().await.expect("held");
-    let served = within(LONG, "the waiter is served", waiter).await;
-    drop(served.expect("no panic").expect("granted"));
-}
-
-pub(crate) async fn tokens_grow_with_every_hold_and_stay_the_same_within_one(place: Place) {
-    let clients = [place.client().await, place.client().await];
-    let mut last = 0;
-    for n in 0..20 {
-        let lock = clients[n % 2].lock("order:42");
-        let guard = lock.acquire().await.expect("free");
-        assert!(guard.token().as_u64() > last);
-        last = guard.token().as_u64();
-        let inner = guard.scope(lock.acquire()).await.expect("enters");
-        assert_eq!(inner.token().as_u64(), last);
-        inner.release().await.expect("held");
-        guard.release().await.expect("held");
-    }
 }
 
 pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
@@ -116,25 +89,6 @@ pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: P
         assert_taken(&other, "order:42").await;
     };
     lock.run(body).await.expect("kept");
-}
-
-pub(crate) async fn a_deleted_lock_is_lost_as_its_topology_reports_it(place: Place) {
-    let client = place.client().await;
-    let deletion = place.topology().deletion();
-    // Without renewals, only a notification reports the loss before the lease ends.
-    let lock = match deletion {
-        Deletion::FoundByRenewal => client.lock("order:42").lease(Duration::from_secs(9)),
-        _ => client.lock("order:42").lease(LONG * 2).watchdog(false),
-    };
-    let guard = lock.acquire().await.expect("free");
-    if deletion == Deletion::Impossible {
-        assert!(!place.delete("order:42").await);
-        return guard.release().await.expect("held");
-    }
-    assert!(place.delete("order:42").await);
-    let cause = within(LONG, "the loss is reported", guard.lost()).await;
-    assert_eq!(cause, LostCause::Removed);
-    assert!(guard.release().await.is_err());
 }
 
 pub(crate) async fn inspect_shows_the_holder_of_the_lock(place: Place) {

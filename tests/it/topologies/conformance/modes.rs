@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockMode, LostCause, current};
-use rlock_testkit::{Place, Witness, assert_taken, eventually, within};
+use rlock_testkit::{Place, Witness, eventually, within};
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::{LONG, answered, assert_soon_queued, assert_taken_away};
@@ -144,36 +144,6 @@ pub(crate) async fn permits_let_in_as_many_calls_as_there_are(place: Place) {
     .await;
 }
 
-pub(crate) async fn permits_are_given_in_the_order_of_requests(place: Place) {
-    if !place.has_permits() || !place.keeps_strict_order() {
-        return;
-    }
-    let clients = join_all((0..4).map(|_| place.client())).await;
-    let permits = |n: usize| clients[n].lock("k").permits(2).wait(LONG);
-    let held = [
-        permits(0).acquire().await.expect("free"),
-        permits(0).acquire().await.expect("free"),
-    ];
-    let served = Served::default();
-    let calls = [
-        (permits(3), "first"),
-        (clients[1].lock("k").wait(LONG), "a writer"),
-        // A permit would be free for it before the writer is served.
-        (permits(2), "last"),
-    ];
-    let waiting = enqueue_all(calls, &clients[0], &served).await;
-    for guard in held {
-        guard.release().await.expect("held");
-    }
-    for waiting in waiting {
-        within(LONG, "all are served", waiting)
-            .await
-            .expect("no panic");
-    }
-    let served = served.lock().expect("not poisoned").clone();
-    assert_eq!(served, ["first", "a writer", "last"]);
-}
-
 pub(crate) async fn several_permits_are_taken_all_or_none_and_in_order(place: Place) {
     let clients = join_all((0..4).map(|_| place.client())).await;
     let take = |n: usize, take| clients[n].lock("k").permits(8).take(take).wait(LONG);
@@ -225,60 +195,6 @@ pub(crate) async fn several_permits_are_taken_all_or_none_and_in_order(place: Pl
     assert_eq!(served, ["all", "one"]);
 }
 
-pub(crate) async fn waiting_calls_go_by_a_larger_number_of_permits_behind_them(place: Place) {
-    if !place.has_permits() || !place.keeps_strict_order() {
-        return;
-    }
-    // In one client, and in several.
-    for clients in [1, 5] {
-        let clients = join_all((0..clients).map(|_| place.client())).await;
-        let key = format!("k{}", clients.len());
-        let permits = |n: usize, of| {
-            let lock = clients[n % clients.len()].lock(&key);
-            lock.permits(of).wait(LONG)
-        };
-        let acquires =
-            |lock: Lock| tokio::spawn(async move { lock.acquire().await.expect("its turn") });
-        let mut held = Vec::new();
-        for n in 0..2 {
-            held.push(permits(n, 2).acquire().await.expect("free"));
-        }
-        let waiting = [2, 3].map(|n| acquires(permits(n, 2)));
-        let queued = if clients.len() == 1 { 1 } else { 2 };
-        assert_soon_queued(true, &clients[0], &key, queued).await;
-        let larger = acquires(permits(4, 4));
-        for waiting in waiting {
-            let served = within(LONG, "a larger number is named", waiting).await;
-            held.push(served.expect("no panic"));
-        }
-        assert_soon_queued(true, &clients[0], &key, 1).await;
-        assert!(!larger.is_finished(), "four are inside");
-        held.pop().expect("held").release().await.expect("held");
-        let larger = within(LONG, "a permit is free", larger).await;
-        // A call with a smaller number goes by that again.
-        held.pop().expect("held").release().await.expect("held");
-        let smaller = permits(3, 2).try_acquire().await;
-        assert!(smaller.expect("a reply").is_none(), "three are inside");
-        drop(larger);
-    }
-}
-
-pub(crate) async fn a_permit_that_is_not_renewed_is_free_when_its_lease_ends(place: Place) {
-    if !place.has_permits() {
-        return;
-    }
-    let (one, other) = (place.client().await, place.client().await);
-    let brief = Duration::from_millis(700);
-    let dead = one.lock("k").permits(2).lease(brief).watchdog(false);
-    let dead = dead.acquire().await.expect("free");
-    let lasting = other.lock("k").permits(2).acquire().await.expect("free");
-    let next = other.lock("k").permits(2).wait(LONG);
-    let next = within(LONG, "its lease has ended", next.acquire()).await;
-    let next = next.expect("served");
-    assert!(lasting.is_valid() && next.is_valid() && !dead.is_valid());
-    assert_eq!(dead.lost().await, LostCause::Expired);
-}
-
 pub(crate) async fn a_writer_is_served_when_the_last_lease_of_the_readers_ends(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let brief = Duration::from_millis(700);
@@ -292,24 +208,6 @@ pub(crate) async fn a_writer_is_served_when_the_last_lease_of_the_readers_ends(p
     let next = within(LONG, "its lease has ended", writer).await;
     drop(next.expect("no panic").expect("served"));
     assert!(!dead.is_valid());
-}
-
-pub(crate) async fn only_shared_calls_enter_a_shared_hold(place: Place) {
-    let client = place.client().await;
-    let exclusive = client.lock("k").wait(LONG);
-    let held = reader(&client).acquire().await.expect("free");
-    let inner = held.scope(reader(&client).acquire()).await.expect("enters");
-    assert_eq!(inner.token(), held.token());
-    let refused = held.scope(exclusive.acquire()).await;
-    assert!(
-        matches!(&refused, Err(LockError::Upgrade { key, held, .. }) if key == "k" && *held == LockMode::Shared),
-        "{refused:?}"
-    );
-    inner.release().await.expect("held");
-    held.release().await.expect("held");
-    let held = exclusive.acquire().await.expect("free");
-    let inner = held.scope(reader(&client).acquire()).await.expect("enters");
-    assert_eq!(inner.token(), held.token());
 }
 
 pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_it(place: Place) {
@@ -435,39 +333,6 @@ pub(crate) async fn a_silent_reader_keeps_its_lock_by_whichever_token_it_is_name
         assert!(!released.expect("a reply"), "{token}");
     }
     stays.release().await.expect("it was not taken");
-}
-
-pub(crate) async fn a_shared_lock_stays_taken_for_its_min_hold(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    let kept = reader(&one).min_hold(LONG);
-    let held = kept.acquire().await.expect("free");
-    held.release().await.expect("held");
-    assert_taken(&other, "k").await;
-    let also = reader(&other).try_acquire().await.expect("a reply");
-    let also = also.expect("readers share it");
-    also.release().await.expect("held");
-    assert_taken(&other, "k").await;
-    assert!(other.force_release("k").await.expect("a reply"));
-    let next = other.lock("k").wait(LONG).acquire().await;
-    next.expect("free").release().await.expect("held");
-}
-
-pub(crate) async fn several_keys_may_have_different_modes(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    let order = |client: &LockClient, key: &str| {
-        client.lock_all([key]).and_shared(["{t}:tenant"]).wait(LONG)
-    };
-    let first = order(&one, "{t}:1").acquire().await.expect("free");
-    let second = order(&other, "{t}:2")
-        .acquire()
-        .await
-        .expect("another order");
-    assert_taken(&one, "{t}:tenant").await;
-    assert_taken(&other, "{t}:1").await;
-    first.release().await.expect("held");
-    second.release().await.expect("held");
-    let tenant = one.lock("{t}:tenant").try_acquire().await;
-    assert!(tenant.expect("a reply").is_some());
 }
 
 pub(crate) async fn a_downgrade_lets_all_readers_in_and_no_writer(place: Place) {

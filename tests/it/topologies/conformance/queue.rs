@@ -1,7 +1,5 @@
 //! The order in which waiters are served.
 
-use std::time::Duration;
-
 use futures_util::future::select_all;
 use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_testkit::{Place, assert_taken, eventually, within};
@@ -70,46 +68,6 @@ pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Pla
         next.expect("no panic").release().await.expect("held");
     }
     assert_eq!(owner(&newcomer, "k").await, None);
-}
-
-pub(crate) async fn queued_waiters_come_before_others_when_a_lease_has_ended(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    let newcomer = place.client().await;
-    let mut lease = Duration::from_millis(700);
-    loop {
-        let brief = one.lock("k").lease(lease).watchdog(false);
-        let held = brief.acquire().await.expect("free");
-        let waiting = wait_for(&other, "k").await;
-        let before = held.owner();
-        let is_queued = eventually_queued(&newcomer, &before).await;
-        if is_queued && place.keeps_strict_order() {
-            eventually(LONG, "it has ended", async || {
-                // Retries as often as it can, and is never served.
-                assert_taken(&newcomer, "k").await;
-                owner(&newcomer, "k").await.is_some_and(|now| now != before)
-            })
-            .await;
-        }
-        served(waiting).await.release().await.expect("held");
-        if is_queued || !place.keeps_strict_order() {
-            return;
-        }
-        // On a busy machine, the lease may end before the waiter is queued, so try a longer one.
-        lease *= 2;
-    }
-}
-
-/// Waits until a waiter is queued behind this owner. Returns `false` if the owner's lease ends before that.
-async fn eventually_queued(client: &LockClient, owner: &str) -> bool {
-    loop {
-        let info = client.inspect("k").await.expect("a reply");
-        match info.filter(|info| info.owner == owner) {
-            Some(info) if info.queued_owners.is_empty() => {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            info => return info.is_some(),
-        }
-    }
 }
 
 pub(crate) async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next(

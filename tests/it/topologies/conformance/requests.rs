@@ -1,13 +1,11 @@
 //! Requests to release a lock, which reach its holders, and the notice before a lease ends.
 
-use std::time::Duration;
-
 use futures_util::future::{FutureExt as _, join_all};
-use rlock_core::{LockClient, LostCause, current};
+use rlock_core::{LockClient, current};
 use rlock_testkit::{Place, eventually, within};
 use tokio::sync::oneshot;
 
-use super::{LONG, assert_soon_queued, owner, retain};
+use super::{LONG, assert_soon_queued, owner};
 
 /// Asks the holders until all have received a request. On a busy machine, they may reply too late.
 async fn ask(operator: &LockClient, key: &str) {
@@ -75,29 +73,4 @@ pub(crate) async fn all_holders_of_a_shared_lock_are_asked_to_release_it(place: 
             guard.release().await.expect("nothing is lost");
         }
     }
-}
-
-pub(crate) async fn a_retained_lock_is_released_upon_a_request(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    retain(&one, &other, "tenant:7").await;
-    eventually(LONG, "its client replies, and it is free", async || {
-        other.request_release("tenant:7").await.expect("a reply");
-        owner(&other, "tenant:7").await.is_none()
-    })
-    .await;
-}
-
-pub(crate) async fn a_hold_that_is_not_renewed_gets_a_notice_before_it_is_lost(place: Place) {
-    let lease = Duration::from_secs(2);
-    let client = place.client().await;
-    let renewed = client.lock("renewed").lease(LONG * 10).acquire();
-    let renewed = renewed.await.expect("free");
-    let lock = client.lock("k").lease(lease).watchdog(false);
-    let guard = lock.acquire().await.expect("free");
-    let left = within(LONG, "the notice comes", guard.expiring()).await;
-    assert!(left <= lease / 2, "{left:?}");
-    let cause = within(LONG, "the lease ends", guard.lost()).await;
-    assert_eq!(cause, LostCause::Expired);
-    assert_eq!(guard.expiring().await, Duration::ZERO);
-    assert_eq!(renewed.expiring().now_or_never(), None);
 }

@@ -1,7 +1,7 @@
 //! Locks that are deleted on the store: their holders notice, and stop.
 
 use rlock_core::LostCause;
-use rlock_testkit::{Deletion, Fronted};
+use rlock_testkit::Fronted;
 
 use super::{KEY, assert_most_soon_count, assert_nothing_left, assert_soon_counts, lasting};
 use crate::common::{LONG, assert_lost, cause_of, ms};
@@ -9,9 +9,10 @@ use crate::common::{LONG, assert_lost, cause_of, ms};
 pub(crate) async fn a_lock_that_is_deleted_is_lost_and_does_not_come_back(place: Fronted) {
     let (one, other) = (place.client().await, place.client().await);
     // Without renewals, only a notification reports the loss before the lease ends.
-    let lock = match place.deletion() {
-        Deletion::FoundByRenewal => one.lock(KEY).lease(ms(9000)),
-        _ => one.lock(KEY).lease(LONG * 2).watchdog(false),
+    let lock = if place.reports_deletions() {
+        one.lock(KEY).lease(LONG * 2).watchdog(false)
+    } else {
+        one.lock(KEY).lease(ms(9000))
     };
     let guard = lock.acquire().await.expect("free");
     assert_soon_counts(&place, &guard, 1).await;

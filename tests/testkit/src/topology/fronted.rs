@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder};
 
-use super::{Deletion, Server, Topology, Trio};
+use super::{Server, Topology, Trio};
 use crate::{PostgresServer, Proxy, RedisCluster, RedisServer};
 
 /// No replica replaces a paused server: clients wait for it. Other tests cover failovers.
@@ -102,10 +102,13 @@ impl Fronted {
 
 /// Differences between topologies.
 impl Fronted {
-    /// Returns how a holder learns that its lock was deleted.
+    /// Returns whether the server notifies the holder of a lock that another client deletes. Otherwise its next renewal finds out.
     #[must_use]
-    pub fn deletion(&self) -> Deletion {
-        self.topology.deletion()
+    pub fn reports_deletions(&self) -> bool {
+        !matches!(
+            self.topology,
+            Topology::ServerByResp2(_) | Topology::Postgres(_)
+        )
     }
 
     /// Returns whether waiters are served in order. A quorum has no queue.
