@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{
-    PostgresServer, Proxy, RedisCluster, assert_taken, eventually,
+    Proxy, RedisCluster, assert_taken, eventually,
     simultaneous::{acquire_all, release_all},
     within,
 };
@@ -215,22 +215,4 @@ async fn eight_clients_of_a_quorum_that_wait_for_one_key_all_get_it_soon() {
     join_all(waiting).await;
     is_over.store(true, Ordering::Release);
     within(LONG, "it ends", comes_back).await.expect("no panic");
-}
-
-/// A renewal of both locks is refused as a whole, and then each is renewed by itself.
-#[tokio::test]
-#[ignore = "scripts/test-all timing"]
-async fn a_lock_with_a_short_lease_outlives_a_kept_row_of_another_one_of_its_client() {
-    let server = PostgresServer::start();
-    let client = connect(&server.url()).await;
-    let lease = ms(1_000);
-    let kept = client.lock("a").lease(lease).acquire().await.expect("free");
-    let other = client.lock("b").lease(lease).acquire().await.expect("free");
-    let session = server.session().await;
-    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key LIKE '%a}' FOR UPDATE";
-    session.batch_execute(keep).await.expect("it may");
-    within(LONG, "the row cannot be renewed", kept.lost()).await;
-    tokio::time::sleep(lease * 2).await;
-    assert!(other.is_valid());
-    session.batch_execute("ROLLBACK").await.expect("it may");
 }

@@ -1,12 +1,10 @@
 //! A replica replaces its master behind the same address.
 
-use std::collections::HashSet;
-
 use redis::{Client, Cmd, RedisResult, Value};
-use rlock_core::{Lock, LockClient, LockGuard, LostCause};
+use rlock_core::{LockClient, LockGuard, LostCause};
 use rlock_testkit::{Proxy, RedisServer, eventually, script_text};
 
-use super::{FAILOVER_LEASE, assert_soon_extended, hold_renewed};
+use super::{FAILOVER_LEASE, assert_soon_extended};
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_counted,
     assert_soon_queued, cause_of, connect, count, hold, its_turn, name,
@@ -78,27 +76,6 @@ async fn holders_and_waiters_find_the_new_master_behind_the_address_of_the_forme
     assert_passed_on(guard, waiting).await;
 }
 
-/// A demoted master still replies, but refuses writes. A client that stays there would not lock.
-#[tokio::test]
-async fn a_client_leaves_a_master_that_was_demoted() {
-    let pair = Pair::new().await;
-    let guard = hold_renewed(&pair.client, "k").await;
-    pair.replica.catch_up_with(&pair.master).await;
-    pair.fail_over().await;
-    // Its connections stay open.
-    pair.master.follow(&pair.replica).await;
-    let taken = pair.other.lock("other").lease(LASTING).wait(LONG);
-    let taken = taken.acquire().await.expect("it finds the new master");
-    assert_eq!(count(&pair.replica, &taken).await, Some(1));
-    assert_soon_extended(&guard).await;
-    taken.release().await.expect("held");
-    guard.release().await.expect("held");
-    eventually(LONG, "the replica follows", async || {
-        pair.master.keys("lock:{*}").await.is_empty()
-    })
-    .await;
-}
-
 /// A recently granted lock lasts longer than a short lease, so repeating the acquire would not
 /// write.
 #[tokio::test]
@@ -160,26 +137,6 @@ async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a
     next.release().await.expect("held");
 }
 
-#[tokio::test]
-async fn a_server_that_starts_from_an_old_save_grants_larger_tokens_than_before() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let lock = client.lock("k").lease(LASTING).wait(LONG);
-    let first = lock.acquire().await.expect("free");
-    first.release().await.expect("held");
-    server.save().await;
-    let guard = lock.acquire().await.expect("free");
-    let before = guard.token().as_u64();
-    server.restart_with_data();
-    let next = connect(&server.url()).await;
-    let next = next.lock("k").lease(LASTING).wait(LONG).acquire().await;
-    let token = next
-        .expect("it was free when it was saved")
-        .token()
-        .as_u64();
-    assert!(token > before, "{token} after {before}");
-}
-
 /// Otherwise a waiter that still listens at a demoted master would rely on a grant of the new master, although that master
 /// has passed over it, because a server counts only the receivers that listen there.
 #[tokio::test]
@@ -201,30 +158,4 @@ async fn a_replica_gets_no_messages_for_waiters_from_its_master() {
     })
     .await;
     assert_eq!(channels, ["last"]);
-}
-
-/// Acquires and releases a lock, and returns the token.
-async fn token(lock: &Lock) -> u64 {
-    let guard = lock.try_acquire().await.expect("reachable").expect("free");
-    let token = guard.token().as_u64();
-    guard.release().await.expect("held");
-    token
-}
-
-/// Each of them counts by its clock, in the unit of fences, and knows no token of the other.
-#[tokio::test]
-async fn two_masters_may_grant_a_reader_and_a_writer_the_same_token() {
-    let (one, other) = (RedisServer::start(), RedisServer::start());
-    let (reader, writer) = (connect(&one.url()).await, connect(&other.url()).await);
-    let (read, write) = (reader.lock("k").shared(), writer.lock("k"));
-    let (mut of_reader, mut of_writer) = (HashSet::new(), HashSet::new());
-    let both_have_one = async {
-        while of_reader.is_disjoint(&of_writer) {
-            let (read, written) = tokio::join!(token(&read), token(&write));
-            of_reader.insert(read);
-            of_writer.insert(written);
-        }
-    };
-    let found = tokio::time::timeout(LONG, both_have_one).await;
-    found.expect("soon both grant within that unit");
 }

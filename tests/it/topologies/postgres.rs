@@ -41,22 +41,6 @@ async fn number(session: &Client, query: &str) -> i64 {
     row.expect("a row").get(0)
 }
 
-#[tokio::test]
-async fn a_holder_and_a_waiter_outlive_their_sessions() {
-    let server = PostgresServer::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let guard = one.lock("k").acquire().await.expect("free");
-    let waiter = tokio::spawn(other.lock("k").wait(LONG).acquire());
-    super::conformance::assert_soon_queued(true, &one, "k", 1).await;
-    for _ in 0..3 {
-        server.execute(END_ALL).await;
-        assert_soon_extended(&guard).await;
-    }
-    guard.release().await.expect("it is held");
-    let next = waiter.await.expect("no panic").expect("handed off");
-    assert!(next.is_valid());
-}
-
 /// Its client is not there, and the release finds out by itself. Nobody waits for a grace period.
 #[tokio::test]
 async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
@@ -235,17 +219,6 @@ async fn a_list_that_is_not_polled_any_more_holds_up_nothing_of_its_client() {
         assert_soon_extended(&guard).await;
     }
     assert_eq!(number(&session, sessions).await, before, "they are silent");
-}
-
-/// Another session may delete a row by hand.
-#[tokio::test]
-async fn a_deleted_row_is_a_loss_that_a_renewal_finds() {
-    let server = PostgresServer::start();
-    let client = connect(&server).await;
-    let lock = client.lock("k").lease(Duration::from_secs(3));
-    let guard = lock.acquire().await.expect("free");
-    assert!(server.delete("lock:{k}").await);
-    assert_lost(&guard, LONG, rlock_core::LostCause::Removed).await;
 }
 
 /// The row of the other key could go, and only this request keeps it.

@@ -322,25 +322,3 @@ async fn a_lock_without_replicas_is_not_kept_by_its_min_hold() {
     lock.acquire().await.expect_err("no replica");
     assert_soon_free(&master, "k").await;
 }
-
-#[tokio::test]
-async fn wait_for_replicas_refuses_no_replica_no_time_and_the_embedded_store() {
-    let (none, soon, embedded) = (
-        LockClient::builder().wait_for_replicas(0, LONG),
-        LockClient::builder().wait_for_replicas(1, Duration::ZERO),
-        LockClient::builder().wait_for_replicas(1, LONG),
-    );
-    for builder in [none, soon, embedded] {
-        for outcome in [
-            builder.clone().in_memory(),
-            builder.connect("memory:").await,
-        ] {
-            let error = outcome.expect_err("refused");
-            let option = "wait_for_replicas";
-            assert!(
-                matches!(error, LockError::InvalidOption { option: of, .. } if of == option),
-                "{error:?}"
-            );
-        }
-    }
-}

@@ -3,14 +3,13 @@
 mod secured;
 
 use redis::Value;
-use rlock_core::{LockClient, LockError, LostCause};
+use rlock_core::{LockClient, LockError};
 use rlock_testkit::{FAILOVER, Proxy, RedisServer, SERVICE, Trio, eventually};
 
 use super::{FAILOVER_LEASE, assert_soon_extended, hold_renewed};
 use crate::common::{
-    LASTING, LONG, acl, acquiring, assert_lost, assert_passed_on, assert_soon_counted,
-    assert_soon_listening, assert_soon_queued, connect, count, hold, leave_behind, ms, name,
-    pttl_in,
+    LASTING, LONG, acl, acquiring, assert_passed_on, assert_soon_counted, assert_soon_listening,
+    assert_soon_queued, connect, count, hold, ms, name, pttl_in,
 };
 
 /// Starts servers that do not look dead just because the machine is busy.
@@ -47,22 +46,6 @@ async fn holders_and_waiters_follow_a_failover() {
     assert_eq!(count(&trio.replica, &guard).await, Some(2));
     nested.release().await.expect("held");
     assert_passed_on(guard, waiting).await;
-}
-
-#[tokio::test]
-async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() {
-    let trio = trio().await;
-    let (one, other) = (client(&trio).await, client(&trio).await);
-    hold(&one, "k").await.release().await.expect("held");
-    leave_behind(&trio.replica, &trio.master).await;
-    // The lease does not end before the client finds the new master.
-    let guard = one.lock("k").lease(LONG * 3).acquire().await.expect("free");
-    trio.master.kill();
-    trio.replica.resume();
-    trio.failed_over().await;
-    assert_lost(&guard, LONG, LostCause::Removed).await;
-    let next = other.lock("k").wait(LONG).acquire().await.expect("free");
-    assert!(next.token() > guard.token());
 }
 
 /// The client continues to use the same database.

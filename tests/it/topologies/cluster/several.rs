@@ -37,21 +37,3 @@ async fn a_call_that_waits_for_one_of_several_keys_keeps_no_other() {
         }
     }
 }
-
-#[tokio::test]
-async fn keys_that_share_a_hash_tag_are_taken_by_one_request() {
-    #[distributed_lock(key = ["{tag}:a", "{tag}:b"], wait = "60s", client = client)]
-    async fn both(client: &LockClient) -> Result<(), LockError> {
-        tokio::task::yield_now().await;
-        Ok(())
-    }
-    let cluster = shared().await;
-    let client = client(cluster).await;
-    let mut watch = cluster.owner_of("{tag}").await.watch_commands().await;
-    both(&client).await.expect("free");
-    let takes_both = watch.seen().await.iter().any(|command| {
-        let names = |lock: &str| command.words.iter().any(|word| word == lock);
-        command.is("EVALSHA") && names("lock:{tag}:a}") && names("lock:{tag}:b}")
-    });
-    assert!(takes_both, "{:?}", watch.seen().await);
-}

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, LostCause, StoreUrl};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use super::{ALL, Servers};
 use crate::{
     common::{
-        LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_queued, hold,
-        its_turn, ms, only_tokens_are_left,
+        LASTING, LONG, acquiring, assert_passed_on, assert_soon_queued, hold, its_turn, ms,
+        only_tokens_are_left,
     },
     topologies::{RENEWED, assert_soon_extended},
 };
@@ -107,32 +107,6 @@ async fn without_a_majority_the_error_names_every_server_that_is_missing_and_all
     five.0[2].resume();
     five.0[4].restart();
     five.assert_nothing_left().await;
-}
-
-#[tokio::test]
-async fn no_client_is_made_without_a_majority() {
-    let five = Servers::five();
-    for server in &five.0[..3] {
-        server.kill();
-    }
-    let error = LockClient::connect(StoreUrl::quorum(five.urls())).await;
-    let error = error.expect_err("too few");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let text = format!("{error:#}");
-    assert!(
-        text.contains("3 are needed") && text.contains(&five.0[0].address()),
-        "{text}"
-    );
-}
-
-#[tokio::test]
-async fn a_hold_whose_majority_is_gone_ends_within_its_validity() {
-    let five = Servers::five();
-    let client = five.client().await;
-    let lock = client.lock("k").lease(Duration::from_secs(6));
-    let guard = lock.acquire().await.expect("free");
-    five.pause(2..5);
-    assert_lost(&guard, LONG, LostCause::Expired).await;
 }
 
 /// Two servers miss the release, and only one of them comes back.

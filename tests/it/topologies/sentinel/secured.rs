@@ -11,35 +11,6 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_wrong_password_is_refused_and_the_error_shows_none() {
-    let trio = Trio::builder().passwords();
-    let trio = trio.silence(Duration::from_secs(2)).start().await;
-    let (right, sentinels) = (
-        "app:users-Pa55w0rd@",
-        "?sentinel_password=sentinels-Pa55w0rd",
-    );
-    for (login, query) in [
-        (right, ""),
-        ("", sentinels),
-        (right, "?sentinel_password=wrong-Pa55w0rd"),
-        ("app:wrong-Pa55w0rd@", sentinels),
-        // The servers' password is not the user's.
-        ("app:servers-Pa55w0rd@", sentinels),
-    ] {
-        let url = trio.url_with(login, query);
-        let error = LockClient::connect(&url).await.expect_err(&url);
-        assert!(
-            matches!(error, LockError::Refused { .. }),
-            "{url}: {error:?}"
-        );
-        let shown = format!("{error} {error:?}");
-        assert!(!shown.contains("Pa55w0rd"), "{shown}");
-        let said = ["NOAUTH", "WRONGPASS", "password", "Authentication"];
-        assert!(said.iter().any(|word| shown.contains(word)), "{shown}");
-    }
-}
-
-#[tokio::test]
 async fn everything_may_speak_tls_and_ask_for_certificates_and_passwords() {
     let authority = Arc::new(Authority::new());
     let trio = Trio::builder().tls(&authority).passwords();
