@@ -1,12 +1,12 @@
 //! How a holder notices that its lock is gone: by a report of the server, or by its next renewal.
 
 use rlock_core::LostCause;
-use rlock_testkit::{Proxy, RedisServer, eventually};
+use rlock_testkit::{RedisServer, eventually};
 
 use super::logged::losses;
 use crate::{
     common::{LONG, assert_lost, client, log::keep_log, name},
-    leases::clock::{self, HOUR},
+    leases::clock::HOUR,
 };
 
 #[tokio::test]
@@ -36,17 +36,4 @@ async fn the_loss_of_an_evicted_lock_is_reported_at_once() {
         assert_eq!(losses.len(), 1, "{policy}: {losses:?}");
         assert!(losses[0].contains("evicted"), "{losses:?}");
     }
-}
-
-/// The client repeats the renewal without a reply over another connection.
-#[tokio::test]
-async fn a_loss_without_a_notification_is_noticed_by_the_next_renewal() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let (clock, client) = clock::connect(&proxy.url()).await;
-    let guard = client.lock("k").acquire().await.expect("free");
-    proxy.half_open();
-    assert!(server.del(&name("k")).await);
-    clock.advance(HOUR / 2);
-    assert_lost(&guard, LONG, LostCause::Removed).await;
 }

@@ -165,6 +165,7 @@ async fn the_least_permissions_are_enough_for_everything() {
         let server = server_with(&NEEDED);
         let url = by(protocol, &server);
         let (one, other) = (connect(&url).await, connect(&url).await);
+        one.ping().await.expect("it needs no permission");
         life_of_a_lock(&one, "k").await.expect("allowed");
         drop(one.lock("k").acquire().await.expect("free"));
         assert_soon_free(&server, "k").await;

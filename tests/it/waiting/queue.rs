@@ -8,7 +8,7 @@ use rlock_testkit::{Proxy, RedisServer, within};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_nothing_left, assert_soon_listening, assert_soon_queued,
-    begin, builder, client, connect, count, hold, its_turn, ms, name, queue, resp2, wait_queue,
+    begin, builder, client, connect, hold, its_turn, name, queue, resp2, wait_queue,
 };
 
 /// A lease that no test renews.
@@ -65,28 +65,6 @@ async fn a_call_that_does_not_wait_sends_one_request() {
         watch.clear().await;
     }
     held.release().await.expect("held");
-}
-
-#[tokio::test]
-async fn a_wait_outlasts_a_restart_of_the_server() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    server.kill();
-    for refused in [
-        client.lock("k").wait(ms(500)).acquire().await.map(drop),
-        client.lock("k").try_acquire().await.map(drop),
-    ] {
-        let error = refused.expect_err("there is no server");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        assert!(error.to_string().contains("`k`"), "{error}");
-    }
-    let lock = client.lock("k").wait(LONG);
-    let mut waiting = Box::pin(lock.acquire());
-    begin(&mut waiting).await;
-    server.restart();
-    let guard = waiting.await.expect("the server is up again");
-    assert_eq!(count(&server, &guard).await, Some(1));
-    guard.release().await.expect("held");
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use rlock_testkit::{RedisServer, eventually, within};
 use tokio::sync::mpsc;
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, cause_of, client, connect,
-    count, hold, its_turn,
+    LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, client, connect, count, hold,
+    its_turn,
     log::{keep_log, logged_of},
     ms, name, resp2,
 };
@@ -167,19 +167,6 @@ async fn trusted() -> (RedisServer, LockClient) {
     (server, client)
 }
 
-/// The wait of an hour would not help.
-#[tokio::test]
-async fn an_acquire_without_permission_fails_at_once() {
-    let (server, client) = trusted().await;
-    server.set_user("locker", "-evalsha").await;
-    let refused = client.lock("k").wait(HOUR).acquire();
-    let outcome = within(LONG, "it is refused", refused).await;
-    let error = outcome.expect_err("not permitted");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    let shown = format!("{error:#}");
-    assert!(shown.contains("`k`") && shown.contains("NOPERM"), "{shown}");
-}
-
 #[tokio::test]
 async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself() {
     let (server, client) = trusted().await;
@@ -308,21 +295,6 @@ async fn a_refusal_in_the_middle_of_an_acquire_leaves_nothing_taken() {
         let guard = client.lock("k").acquire().await.expect("free");
         guard.release().await.expect("held");
     }
-}
-
-/// The user loses a permission during the hold.
-#[tokio::test]
-async fn a_release_that_is_not_permitted_says_so() {
-    let (server, client) = trusted().await;
-    let guard = client.lock("k").lease(HOUR).acquire().await.expect("free");
-    server.set_user("locker", "-hdel").await;
-    let error = guard.release().await.expect_err("not permitted");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    assert!(
-        format!("{error:#}").contains("release lock `k`"),
-        "{error:#}"
-    );
-    assert_eq!(cause_of::<()>(Err(error)), None, "it is not lost");
 }
 
 /// The server closes a new connection without reading from it.

@@ -208,30 +208,6 @@ async fn a_start_does_not_wait_if_a_server_refuses_the_client() {
 }
 
 #[tokio::test]
-async fn an_invalid_url_is_refused_before_a_server_is_connected() {
-    for url in ["", "http://h/", "redis://h/?db=3", "memory://x"] {
-        let error = LockClient::connect_lazy(url).expect_err(url);
-        assert!(
-            matches!(error, LockError::InvalidOption { .. }),
-            "{error:?}"
-        );
-        let builder = LockClient::builder().connect_retry_for(HOUR);
-        let outcome = within(LONG, url, builder.connect(url)).await;
-        let error = outcome.expect_err(url);
-        assert!(
-            matches!(error, LockError::InvalidOption { .. }),
-            "{error:?}"
-        );
-    }
-    let twice = LockClient::builder().connect_lazy(StoreUrl::quorum(["redis://h/", "redis://h/"]));
-    let error = twice.expect_err("twice").to_string();
-    assert!(error.contains("each server is named once"), "{error}");
-    let forever = LockClient::builder().connect_retry_for(Duration::MAX);
-    let error = forever.connect_lazy("memory:").expect_err("too long");
-    assert!(error.to_string().contains("`connect_retry_for`"), "{error}");
-}
-
-#[tokio::test]
 async fn a_server_that_is_not_there_yet_is_logged_once_and_then_what_it_lacks() {
     keep_log();
     let server = RedisServer::builder()
@@ -335,17 +311,6 @@ async fn a_ping_succeeds_while_enough_servers_for_locks_reply() {
         master.resume();
         eventually(LONG, "it replies again", replies).await;
     }
-}
-
-/// The user lacks the permission for `PING`, which locks do not need.
-#[tokio::test]
-async fn a_ping_needs_no_permission() {
-    let server = RedisServer::builder()
-        .acl_user("poor", "on nopass ~* &* +@all -ping")
-        .start();
-    let url = format!("redis://poor@{}/", server.address());
-    let client = LockClient::connect(&url).await.expect("up");
-    client.ping().await.expect("a refusal is an answer");
 }
 
 #[test]
