@@ -17,8 +17,9 @@ use std::{
 };
 
 use rlock_core::{
-    Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause,
+    CurrentHold, Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause, current,
     election::{Election, LeaderChange, LeaderChanges, LeaderInfo},
+    testing::use_tokio_clock,
 };
 use rlock_proto::store::fence_at;
 use rlock_testkit::{RedisServer, Worker, eventually, within};
@@ -68,6 +69,17 @@ pub(crate) async fn client(server: &RedisServer) -> LockClient {
     connect(&server.url()).await
 }
 
+/// Connects two clients to one store.
+pub(crate) async fn two_clients(url: &str) -> [LockClient; 2] {
+    [connect(url).await, connect(url).await]
+}
+
+/// Connects to an embedded store that runs by the clock of the test's runtime. Without a name, the store is the client's own.
+pub(crate) async fn on_tokio_clock(store: &str) -> LockClient {
+    let client = use_tokio_clock(builder()).connect(store).await;
+    client.expect("it needs no server")
+}
+
 /// Connects with this response time-out.
 pub(crate) async fn connect_with(response_timeout: Duration, url: &str) -> LockClient {
     let builder = builder().response_timeout(response_timeout);
@@ -92,6 +104,11 @@ pub(crate) fn name(key: &str) -> String {
 pub(crate) async fn hold(client: &LockClient, key: &str) -> LockGuard {
     let lock = client.lock(key).lease(LASTING);
     lock.acquire().await.expect("free")
+}
+
+/// Returns the innermost hold that the caller is inside.
+pub(crate) fn here() -> CurrentHold {
+    current().expect("inside a lock")
 }
 
 /// A task that acquires a lock.
@@ -257,6 +274,15 @@ pub(crate) async fn assert_soon_queued(server: &RedisServer, key: &str, waiting:
     let queue = queue(key);
     eventually(LONG, "the waiters are queued", async || {
         server.command::<u64>(&["ZCARD", &queue]).await == waiting
+    })
+    .await;
+}
+
+/// Waits until one owner is queued for the lock, as the store shows it to this client.
+pub(crate) async fn assert_soon_waits(client: &LockClient, key: &str) {
+    eventually(LONG, "an owner is queued", async || {
+        let info = client.inspect(key).await.expect("a reply");
+        info.is_some_and(|info| info.queued_owners.len() == 1)
     })
     .await;
 }

@@ -8,10 +8,13 @@ use rlock_core::{LockClient, LostCause};
 use rlock_testkit::{RedisServer, block_on};
 use tokio::{runtime::Handle, sync::oneshot};
 
-use super::{HOUR, single};
-use crate::common::{
-    LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_queued, builder, client, connect,
-    hold, name,
+use super::single;
+use crate::{
+    common::{
+        LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_queued, builder, client,
+        connect, hold, name,
+    },
+    leases::clock::HOUR,
 };
 
 /// Makes a client on a runtime with one thread, which ends when the sender is dropped.

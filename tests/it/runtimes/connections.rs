@@ -6,9 +6,12 @@ use rlock_core::{LockClient, LostCause};
 use rlock_testkit::{ClientCommand, CommandWatch, Proxy, RedisServer, block_on, eventually};
 use tokio::runtime::Runtime;
 
-use super::{HOUR, single};
-use crate::common::{
-    LONG, assert_lost, assert_nothing_left, assert_soon_free, builder, client, ms, name,
+use super::single;
+use crate::{
+    common::{
+        LONG, assert_lost, assert_nothing_left, assert_soon_free, client, connect_with, ms, name,
+    },
+    leases::clock::HOUR,
 };
 
 /// A connection as the server lists it.
@@ -72,8 +75,7 @@ fn cycle_blocking(client: &LockClient) {
 
 /// Connects a client that replaces no connection just because the machine is slow.
 async fn patient(url: &str) -> LockClient {
-    let builder = builder().response_timeout(LONG);
-    builder.connect(url).await.expect("it is up")
+    connect_with(LONG, url).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,12 +211,8 @@ async fn an_acquire_in_doubt_is_undone_behind_it() {
             }
         };
         if by_thread {
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let mut runtime = tokio::runtime::Builder::new_current_thread();
-                    let runtime = runtime.enable_all().build().expect("a runtime");
-                    runtime.block_on(cancelled());
-                });
+            thread::scope(|scope| {
+                scope.spawn(|| single().block_on(cancelled()));
             });
         } else {
             cancelled().await;

@@ -1,21 +1,16 @@
 //! Revocation: holders that are asked to release their lock.
 
-use rlock_core::{LockClient, LockClientBuilder, testing::use_tokio_clock};
+use rlock_core::{LockClient, testing::use_tokio_clock};
 use tokio::{join, time::sleep};
 
-use crate::common::{LONG, ms};
-
-fn on_tokio_clock() -> LockClientBuilder {
-    use_tokio_clock(LockClient::builder())
-}
+use crate::common::{LONG, ms, on_tokio_clock};
 
 /// Simulates a process that exits when its body ends.
 #[tokio::test(start_paused = true)]
 async fn a_revoked_holder_that_releases_without_a_reply_counts_as_released() {
-    let silent = on_tokio_clock().inspectable(false);
+    let silent = use_tokio_clock(LockClient::builder()).inspectable(false);
     let silent = silent.connect("memory:asked").await.expect("a client");
-    let other = on_tokio_clock().connect("memory:asked").await;
-    let other = other.expect("a client");
+    let other = on_tokio_clock("memory:asked").await;
     let lock = silent.lock("k").wait(LONG);
     let guard = lock.acquire().await.expect("free");
     let kept = other.revoke("k").await.expect("a reply");

@@ -3,18 +3,13 @@
 use std::{future::pending, time::Duration};
 
 use rlock_core::{
-    CurrentHold, InCurrentScope, LockClient, LockError, LostCause, Reentry, current,
-    distributed_lock,
-    testing::{simulate_loss, use_tokio_clock},
+    CurrentHold, InCurrentScope, LockClient, LockError, LostCause, Reentry, distributed_lock,
+    testing::simulate_loss,
 };
 use rlock_testkit::{Proxy, RedisServer, within};
 use tokio::sync::oneshot;
 
-use crate::common::{LASTING, LONG, cause_of, connect};
-
-fn here() -> CurrentHold {
-    current().expect("inside")
-}
+use crate::common::{LASTING, LONG, cause_of, connect, here, on_tokio_clock, two_clients};
 
 /// Asserts that the hold is invalid with this cause, and that its token can still be read.
 async fn assert_over(hold: &CurrentHold, cause: LostCause) {
@@ -27,10 +22,7 @@ async fn assert_over(hold: &CurrentHold, cause: LostCause) {
 
 #[tokio::test]
 async fn a_hold_that_is_kept_beyond_its_call_is_not_valid_while_another_has_the_lock() {
-    let [one, other] = [
-        connect("memory:current-hold").await,
-        connect("memory:current-hold").await,
-    ];
+    let [one, other] = two_clients("memory:current-hold").await;
     let lock = one.lock("k").lease(LASTING);
     let kept = lock.run(async {
         assert!(here().is_valid());
@@ -140,8 +132,7 @@ async fn a_nested_hold_ends_with_its_own_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_keeps_the_cause_of_its_end() {
-    let client = use_tokio_clock(LockClient::builder()).in_memory();
-    let client = client.expect("a client");
+    let client = on_tokio_clock("memory:").await;
     for cause in [LostCause::Removed, LostCause::MaxHold, LostCause::Closed] {
         let lock = client.lock("k").max_hold(LONG);
         let released = lock.run(async { here() }).await.expect("free");
@@ -192,9 +183,8 @@ async fn a_check_names_the_lock_that_is_lost_and_why() {
     let client = LockClient::in_memory();
     let locks = client.lock_all(["b", "a"]);
     let body = locks.run(async {
-        let hold = current().expect("inside");
-        hold.check().expect("held");
-        hold
+        here().check().expect("held");
+        here()
     });
     let hold = body.await.expect("free");
     let cause_of = |result: Result<(), LockError>| match result {

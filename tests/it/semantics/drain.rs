@@ -3,18 +3,18 @@
 use std::{future::pending, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{DrainOutcome, ErrorKind, LockClient, LockError, current};
+use rlock_core::{DrainOutcome, ErrorKind, LockClient, LockError};
 use rlock_testkit::{eventually, within};
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::common::{
-    Acquiring, LASTING, LONG, acquiring, begin, builder, hold, its_turn, ms, polled, rounds,
+    Acquiring, LASTING, LONG, acquiring, assert_soon_waits, begin, connect_with, here, hold,
+    its_turn, ms, polled, rounds,
 };
 
 /// Returns a client of an embedded store. Its shutdown waits for as long as a busy machine needs.
 async fn patient(store: &str) -> LockClient {
-    let client = builder().response_timeout(LONG).connect(store).await;
-    client.expect("it needs no server")
+    connect_with(LONG, store).await
 }
 
 type Draining = JoinHandle<Result<DrainOutcome, LockError>>;
@@ -88,11 +88,7 @@ async fn a_call_that_waits_for_another_client_is_served_or_fails_when_the_time_e
         let [one, other] = [patient(store).await, patient(store).await];
         let guard = hold(&other, "k").await;
         let waiting = acquiring(one.lock("k").wait(LONG * 3));
-        eventually(LONG, "it waits", async || {
-            let info = other.inspect("k").await.expect("a reply");
-            info.is_some_and(|info| info.queued_owners.len() == 1)
-        })
-        .await;
+        assert_soon_waits(&other, "k").await;
         let time = if is_released { LONG * 3 } else { ms(300) };
         let draining = draining(&one, time).await;
         if is_released {
@@ -197,7 +193,7 @@ async fn a_guard_that_is_dropped_while_the_client_drains_is_released_before_the_
     for round in 0..rounds(20) {
         let client = patient(store).await;
         let lock = client.lock("k").lease(LASTING);
-        let kept = lock.run(async { current().expect("inside").guard() });
+        let kept = lock.run(async { here().guard() });
         let guard = kept.await.expect("free").expect("held");
         let draining = draining(&client, LONG * 3).await;
         let dropping = std::thread::spawn(move || drop(guard));

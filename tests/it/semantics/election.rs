@@ -8,12 +8,12 @@ use std::{
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use rlock_core::{
-    DrainOutcome, ErrorKind, LockClient, LockError, LostCause, current, election::LeaderChange,
+    DrainOutcome, ErrorKind, LockClient, LockError, LostCause, election::LeaderChange,
 };
-use rlock_testkit::{Witness, block_on, eventually, within};
+use rlock_testkit::{Witness, block_on, within};
 use tokio::sync::mpsc;
 
-use crate::common::{LONG, leader_of};
+use crate::common::{LONG, assert_soon_waits, connect, here, leader_of, two_clients};
 
 #[tokio::test]
 async fn a_body_that_panics_ends_its_term_and_the_panic_comes_out() {
@@ -33,7 +33,7 @@ async fn a_body_has_ended_before_another_process_leads() {
         let (election, inside) = (client.election("scheduler"), inside.clone());
         tokio::spawn(async move {
             let run = election.run(async |_| {
-                let _alone = inside.hold(&current().expect("inside"));
+                let _alone = inside.hold(&here());
                 tokio::task::yield_now().await;
             });
             run.await
@@ -49,8 +49,10 @@ async fn a_body_has_ended_before_another_process_leads() {
 async fn a_body_is_inside_the_lock_of_its_term() {
     let client = LockClient::in_memory();
     let run = client.election("scheduler").run(async |term| {
-        let hold = current().expect("inside");
-        assert_eq!((term.token(), term.fence()), (hold.token(), hold.fence()));
+        assert_eq!(
+            (term.token(), term.fence()),
+            (here().token(), here().fence())
+        );
         client
             .lock("scheduler")
             .run(async {})
@@ -88,20 +90,13 @@ async fn a_term_that_is_not_read_is_skipped_and_the_latest_is_not() {
 
 #[tokio::test]
 async fn a_leader_that_resigns_for_a_candidate_that_waits_leaves_no_gap_for_observers() {
-    let connected = async || {
-        let client = LockClient::connect("memory:no-gap").await;
-        client.expect("a client")
-    };
-    let (one, other, observer) = (connected().await, connected().await, connected().await);
+    let [one, other] = two_clients("memory:no-gap").await;
+    let observer = connect("memory:no-gap").await;
     let mut changes = observer.election("scheduler").changes().expect("valid");
     let mut leader = one.election("scheduler").campaign().await.expect("free");
     for next in [&other, &one].into_iter().cycle().take(10) {
         let candidate = tokio::spawn(next.election("scheduler").campaign());
-        eventually(LONG, "the candidate is queued", async || {
-            let info = observer.inspect("scheduler").await.expect("a reply");
-            info.is_some_and(|info| info.queued_owners.len() == 1)
-        })
-        .await;
+        assert_soon_waits(&observer, "scheduler").await;
         while leader_of(&mut changes).await.term != Some(leader.token()) {}
         leader.resign().await.expect("led");
         leader = candidate.await.expect("no panic").expect("leads");
@@ -114,11 +109,7 @@ async fn a_leader_that_resigns_for_a_candidate_that_waits_leaves_no_gap_for_obse
 
 #[tokio::test]
 async fn a_client_that_no_longer_runs_its_elections_leaves_them_to_the_others_of_its_group() {
-    let connected = async || {
-        let client = LockClient::connect("memory:leaves-its-group").await;
-        client.expect("a client")
-    };
-    let (one, other) = (connected().await, connected().await);
+    let [one, other] = two_clients("memory:leaves-its-group").await;
     let run = |client: &LockClient| {
         let (sender, terms) = mpsc::unbounded_channel();
         let elections = client.elections("shards", ["a", "b", "c"]);
@@ -235,9 +226,7 @@ async fn errors_and_debug_texts_leave_a_redacted_name_out() {
 
 #[tokio::test]
 async fn a_leader_that_loses_each_term_at_once_pauses_longer_and_longer() {
-    let store = "memory:brief-terms";
-    let client = LockClient::builder().connect(store).await.expect("made");
-    let other = LockClient::builder().connect(store).await.expect("made");
+    let [client, other] = two_clients("memory:brief-terms").await;
     let (sender, mut terms) = mpsc::unbounded_channel();
     let run = client.election("scheduler").run(move |term| {
         let _ = sender.send(term.token());
@@ -256,12 +245,7 @@ async fn a_leader_that_loses_each_term_at_once_pauses_longer_and_longer() {
 
 #[tokio::test]
 async fn a_client_that_drains_begins_no_term_and_asks_its_leaders_to_resign() {
-    let connected = async || {
-        LockClient::connect("memory:a-leader-drains")
-            .await
-            .expect("a client")
-    };
-    let (one, other) = (connected().await, connected().await);
+    let [one, other] = two_clients("memory:a-leader-drains").await;
     let (started, begins) = tokio::sync::oneshot::channel();
     let mut started = Some(started);
     let led = tokio::spawn(one.election("scheduler").run(move |term| {
@@ -274,16 +258,12 @@ async fn a_client_that_drains_begins_no_term_and_asks_its_leaders_to_resign() {
     }));
     begins.await.expect("it leads");
     let candidate = tokio::spawn(other.election("scheduler").campaign());
-    eventually(LONG, "the candidate is queued", async || {
-        let info = other.inspect("scheduler").await.expect("a reply");
-        info.is_some_and(|info| info.queued_owners.len() == 1)
-    })
-    .await;
-    let drained = other.drain(Duration::from_secs(60)).await;
+    assert_soon_waits(&other, "scheduler").await;
+    let drained = other.drain(LONG).await;
     assert_eq!(drained.expect("a reply"), DrainOutcome::Completed);
     let error = candidate.await.expect("no panic").unwrap_err();
     assert!(matches!(error, LockError::Draining { .. }), "{error}");
-    let drained = one.drain(Duration::from_secs(60)).await;
+    let drained = one.drain(LONG).await;
     assert_eq!(drained.expect("a reply"), DrainOutcome::Completed);
     led.await.expect("no panic").expect("led");
     let late = one.election("scheduler").run(async |_| ()).await;

@@ -2,18 +2,13 @@
 
 use std::{future::pending, sync::mpsc};
 
-use rlock_core::{
-    CurrentHold, Lock, LockClient, LockGuard, LostCause, Reentry, current,
-    testing::{simulate_loss, use_tokio_clock},
-};
-use rlock_testkit::eventually;
+use rlock_core::{Lock, LockClient, LockGuard, LostCause, Reentry, testing::simulate_loss};
 use tokio::{sync::oneshot, task::spawn_blocking};
 
-use crate::common::{LASTING, LONG, acquiring, assert_lost, builder, cause_of, its_turn, ms};
-
-fn here() -> CurrentHold {
-    current().expect("inside")
-}
+use crate::common::{
+    LASTING, LONG, acquiring, assert_lost, assert_soon_waits, builder, cause_of, here, its_turn,
+    ms, on_tokio_clock,
+};
 
 fn kept() -> LockGuard {
     here().guard().expect("held")
@@ -72,11 +67,7 @@ async fn blocking_work_of_a_cancelled_call_overlaps_the_next_holder_unless_it_ha
 
         let mut with = work_of_a_cancelled_call(lock, true).await;
         let waiting = acquiring(next);
-        eventually(LONG, "the work keeps the lock", async || {
-            let info = other.inspect("k").await.expect("a reply");
-            info.is_some_and(|info| info.queued_owners.len() == 1)
-        })
-        .await;
+        assert_soon_waits(&other, "k").await;
         assert!(with.ended.try_recv().is_err(), "the work still runs");
         with.end.send(()).expect("it runs");
         its_turn(waiting).await.release().await.expect("held");
@@ -151,8 +142,7 @@ async fn a_hold_that_has_ended_gives_no_guard() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_is_lost_with_the_lock_of_its_call() {
-    let client = use_tokio_clock(LockClient::builder()).in_memory();
-    let client = client.expect("a client");
+    let client = on_tokio_clock("memory:").await;
     let lock = client.lock("k").lease(LONG);
     for (lock, cause) in [
         (lock.clone(), LostCause::Removed),

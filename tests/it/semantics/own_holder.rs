@@ -2,18 +2,12 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, distributed_lock, testing::use_tokio_clock};
+use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisServer, within};
 
-use crate::common::{LASTING, LONG, begin, client, hold, holder, ms, name};
+use crate::common::{LASTING, LONG, begin, client, hold, holder, ms, name, on_tokio_clock};
 
 const HINT: &str = "`guard.scope(…)`, or in a spawned task by `in_current_scope()`";
-
-/// Returns a client of an embedded store that runs by the clock of the runtime.
-async fn at(store: &str) -> LockClient {
-    let client = use_tokio_clock(LockClient::builder()).connect(store).await;
-    client.expect("it needs no server")
-}
 
 /// Returns the error of a call that waits for the lock in vain.
 async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
@@ -89,7 +83,7 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
     async fn pay() -> Result<(), LockError> {
         Ok(())
     }
-    let client = at("memory:").await;
+    let client = on_tokio_clock("memory:").await;
     let guard = client.lock("k").acquire().await.expect("free");
     for wait in [ms(0), ms(50), ms(300)] {
         assert_own(&timed_out(&client, "k", wait).await);
@@ -120,7 +114,7 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
 /// The holds of readers and of permits are not those that the next call of their client can take over.
 #[tokio::test(start_paused = true)]
 async fn readers_and_permits_of_this_client_are_named_and_the_hint_fits_the_mode() {
-    let client = at("memory:").await;
+    let client = on_tokio_clock("memory:").await;
     let no_entry = "if this call runs inside that hold, it deadlocks with itself: acquire the exclusive lock from the start";
     let _reader = client
         .lock("data")
@@ -162,9 +156,12 @@ async fn readers_and_permits_of_this_client_are_named_and_the_hint_fits_the_mode
 
 #[tokio::test(start_paused = true)]
 async fn another_client_of_this_process_is_named_by_its_present_hold() {
-    let [one, other] = [at("memory:own").await, at("memory:own").await];
+    let [one, other] = [
+        on_tokio_clock("memory:own").await,
+        on_tokio_clock("memory:own").await,
+    ];
     // A lock of the same key in another store does not matter.
-    let elsewhere = at("memory:").await;
+    let elsewhere = on_tokio_clock("memory:").await;
     let _held = elsewhere.lock("k").acquire().await.expect("free");
     for name in ["first", "second"] {
         let lock = one.lock("k").label(name).lease(LASTING);
@@ -224,7 +221,10 @@ async fn on_a_server_a_client_of_this_process_and_another_process_are_named() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_holds_another_lock_says_so_and_how_to_avoid_a_deadlock() {
-    let [one, other] = [at("memory:orders").await, at("memory:orders").await];
+    let [one, other] = [
+        on_tokio_clock("memory:orders").await,
+        on_tokio_clock("memory:orders").await,
+    ];
     for (holder, who) in [
         (&one, "another call of this client, for "),
         (&other, "another client of this process, `"),
@@ -250,7 +250,7 @@ async fn a_call_that_holds_another_lock_says_so_and_how_to_avoid_a_deadlock() {
 /// The hint is for calls that may run inside the hold. A hold that began during the wait is not one.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waited_longer_than_the_hold_lasts_gets_no_hint() {
-    let client = at("memory:").await;
+    let client = on_tokio_clock("memory:").await;
     let first = hold(&client, "k").await;
     let second = client.lock("k").lease(LASTING).wait(LONG);
     let mut second = Box::pin(second.acquire());
@@ -271,7 +271,7 @@ async fn a_call_that_waited_longer_than_the_hold_lasts_gets_no_hint() {
 
 #[tokio::test(start_paused = true)]
 async fn a_time_out_behind_a_call_that_is_not_polled_says_so() {
-    let client = at("memory:").await;
+    let client = on_tokio_clock("memory:").await;
     let held = hold(&client, "k").await;
     let lock = client.lock("k").wait(LONG).lease(LASTING);
     let mut call = std::pin::pin!(lock.acquire());

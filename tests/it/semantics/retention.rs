@@ -5,13 +5,13 @@ use std::time::Duration;
 use rlock_core::{DrainOutcome, LockClient, LockError, Token, current, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 
-use crate::common::{LONG, builder, connect, connect_with, name};
-
-/// So much longer than any of these tests that a lease of this length is never renewed in one.
-const RETAIN: Duration = Duration::from_secs(60 * 60);
+use crate::{
+    common::{LONG, builder, connect, connect_with, name},
+    leases::clock::HOUR,
+};
 
 async fn keep(client: &LockClient, key: &str) -> Token {
-    let lock = client.lock(key).lease(RETAIN).retain(RETAIN);
+    let lock = client.lock(key).lease(HOUR).retain(HOUR);
     let guard = lock.wait(LONG).acquire().await.expect("free");
     let token = guard.token();
     guard.release().await.expect("held");
@@ -53,7 +53,7 @@ async fn a_drained_a_shut_down_and_a_dropped_client_give_retained_locks_back() {
         assert!(observer.inspect("k").await.expect("a reply").is_some());
         match how {
             "drain" => {
-                let drained = within(LONG, "drained", client.drain(RETAIN)).await;
+                let drained = within(LONG, "drained", client.drain(HOUR)).await;
                 assert_eq!(drained.expect("released"), DrainOutcome::Completed);
             }
             "shutdown" => client.shutdown().await.expect("released"),
@@ -77,7 +77,7 @@ async fn the_attribute_and_the_builder_retain_too() {
     async fn unretained_job(client: &LockClient) -> Result<(), LockError> {
         Ok(())
     }
-    let client = builder().default_retain(RETAIN).in_memory().expect("made");
+    let client = builder().default_retain(HOUR).in_memory().expect("made");
     let first = job(&client, 7).await.expect("free");
     assert!(is_retained(&client, "tenant:7").await);
     assert!(job(&client, 7).await.expect("kept") > first);

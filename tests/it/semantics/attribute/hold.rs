@@ -1,17 +1,13 @@
 //! The hold as a variable of the body, by the option `guard`.
 
 use async_trait::async_trait;
-use rlock_core::{CurrentHold, LockClient, LockError, LostCause, current, distributed_lock};
+use rlock_core::{CurrentHold, LockClient, LockError, LostCause, distributed_lock};
 use rlock_testkit::within;
 
-use crate::common::LONG;
+use crate::common::{LONG, here};
 
 /// What the variable shows in the body, and what `current` shows there.
 type Seen = Result<(CurrentHold, CurrentHold), LockError>;
-
-fn here() -> CurrentHold {
-    current().expect("inside a lock")
-}
 
 #[distributed_lock(key = "order:<id>", guard = lock)]
 async fn pay(id: u64) -> Seen {

@@ -1,15 +1,16 @@
 //! A store with two clients: the calls of one are cancelled, and the other must not notice.
 
-use std::{cell::Cell, time::Duration};
+use std::cell::Cell;
 
 use rlock_core::{LockClient, LockGuard, Reentry, testing::use_tokio_clock};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use super::cut::{Cut, Ending, Way, When};
-use crate::common::{LONG, builder, only_tokens_are_left};
+use crate::{
+    common::{LONG, builder, only_tokens_are_left},
+    leases::clock::HOUR,
+};
 
-/// The lease of every lock, which is so long that no lock expires and none is renewed.
-const LEASE: Duration = Duration::from_secs(60 * 60);
 /// More polls than any call takes.
 const MOST: usize = 60;
 
@@ -150,10 +151,10 @@ impl Place {
     }
 }
 
-/// Connects a client that repeats no request, because the proxy loses none.
+/// Connects a client that repeats no request, because the proxy loses none. No lock of it expires, and none is renewed.
 async fn connect(url: &str, reentry: Reentry) -> LockClient {
     let mut builder = builder()
-        .default_lease(LEASE)
+        .default_lease(HOUR)
         .default_wait(LONG)
         .response_timeout(LONG)
         .reentry(reentry);
