@@ -11,7 +11,7 @@ use std::{
 };
 
 use rlock_core::{LockClient, LockError, StoreUrl, distributed_lock};
-use rlock_testkit::{RedisCluster, RedisServer, block_on};
+use rlock_testkit::{RedisCluster, RedisServer};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::{LONG, alone::alone, ms, resp2};
@@ -122,33 +122,5 @@ fn servers_and_the_embedded_store_are_connected_to_and_locked_on_without_a_panic
         );
         let in_memory = runtime.block_on(async { LockClient::in_memory() });
         use_everything(what, runtime, &in_memory);
-    });
-}
-
-#[test]
-fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
-    let server = RedisServer::start();
-    block_on(async {
-        let client = LockClient::connect(&server.url()).await;
-        let client = client.expect("the server is up");
-        let lock = client.lock("order:1").wait(LONG);
-        let body = async {
-            let inner = lock.acquire().await.expect("enters");
-            assert_eq!(inner.depth(), 2);
-            inner.release().await.expect("held");
-        };
-        lock.run(body).await.expect("free");
-
-        let guard = lock.acquire().await.expect("free");
-        let refused = client.lock("order:1").wait(ms(200)).acquire().await;
-        assert!(matches!(refused, Err(LockError::Taken { .. })));
-        assert!(client.inspect("order:1").await.expect("a reply").is_some());
-        let brief = client.lock("order:2").wait(LONG).lease(ms(1000));
-        let brief = brief.watchdog(false).acquire().await;
-        brief.expect("free").lost().await;
-        let capped = client.lock("order:3").wait(LONG).max_hold(ms(100));
-        capped.acquire().await.expect("free").lost().await;
-        guard.release().await.expect("held");
-        client.shutdown().await.expect("everything is released");
     });
 }

@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, pin::Pin, thread, time::Duration};
 
-use rlock_core::{DrainOutcome, LockClient, LockError, current};
+use rlock_core::{DrainOutcome, LockClient, LockError, current, distributed_lock};
 use rlock_testkit::RedisServer;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
@@ -18,6 +18,8 @@ fn a_thread_without_a_runtime_can_lock() {
     for client in [LockClient::in_memory(), on_server] {
         let lock = client.lock("ledger").wait(ms(100));
         let guard = lock.acquire_blocking().expect("free");
+        guard.extend_blocking(LONG * 4).expect("held");
+        assert!(guard.valid_for() > LONG);
         assert!(lock.try_acquire_blocking().expect("a reply").is_none());
         let error = lock.acquire_blocking().expect_err("taken");
         assert!(matches!(error, LockError::Taken { .. }), "{error:?}");
@@ -45,6 +47,17 @@ fn a_thread_without_a_runtime_can_lock() {
     }
 }
 
+/// Calls itself until it is so many entries deep.
+#[distributed_lock(key = "ledger", client = client)]
+fn annotated(client: &LockClient, entries: u32) -> Result<(), LockError> {
+    let entered = current().expect("inside").depth();
+    if entered < entries {
+        annotated(client, entries)?;
+    }
+    assert_eq!(current().expect("inside").depth(), entered);
+    Ok(())
+}
+
 #[test]
 fn nested_synchronous_calls_enter_and_tasks_of_a_runtime_in_them_do_not() {
     let client = LockClient::in_memory();
@@ -56,6 +69,7 @@ fn nested_synchronous_calls_enter_and_tasks_of_a_runtime_in_them_do_not() {
         (inner, current().expect("inside").depth())
     });
     assert_eq!(depths.expect("free"), (2, 1));
+    annotated(&client, 3).expect("free, and enters");
     assert!(current().is_none());
 
     let nested = lock.clone().wait(ms(100));
@@ -86,6 +100,7 @@ fn is_refused(client: &LockClient) -> bool {
     );
     let errors = [
         lock.run_blocking(|| ()).expect_err("it would block, too"),
+        annotated(client, 1).expect_err("it would block, too"),
         client
             .drain_blocking(LONG)
             .expect_err("it would block, too"),

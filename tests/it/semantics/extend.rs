@@ -8,10 +8,12 @@ use rlock_core::{
 };
 use rlock_testkit::{RedisServer, eventually};
 
-use crate::common::{LONG, cause_of, client, ms, name};
+use crate::{
+    common::{LONG, cause_of, client, ms, name},
+    leases::clock::HOUR,
+};
 
 const LEASE: Duration = Duration::from_secs(30);
-const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn clocked() -> (Clock, LockClient) {
     let clock = Clock::new();
@@ -43,21 +45,6 @@ async fn an_extension_without_a_reply_leaves_the_hold_what_was_confirmed() {
     assert!(!guard.is_valid(), "nothing renews it");
     let late = cause_of(guard.extend(HOUR).await);
     assert_eq!(late, Some(LostCause::Expired));
-}
-
-#[tokio::test]
-async fn a_shorter_lease_counts_at_once_even_if_the_store_is_down() {
-    let (clock, client) = clocked();
-    let guard = client.lock("k").lease(HOUR).acquire().await.expect("free");
-    assert!(guard.check().is_ok());
-    let _outage = simulate_outage(&client).expect("the embedded store");
-    guard
-        .extend(LEASE)
-        .await
-        .expect_err("the store does not confirm it");
-    assert!(guard.valid_for() <= LEASE);
-    clock.advance(LEASE);
-    assert!(!guard.is_valid() && guard.check().is_err());
 }
 
 #[tokio::test]
@@ -104,16 +91,6 @@ async fn an_extension_is_refused_for_a_lease_out_of_bounds_and_by_a_lost_hold() 
     assert_eq!(lost, Some(LostCause::Removed));
 }
 
-#[test]
-fn a_lock_is_extended_from_synchronous_code() {
-    let (_clock, client) = clocked();
-    let guard = client.lock("k").lease(LEASE).acquire_blocking();
-    let guard = guard.expect("free");
-    guard.extend_blocking(HOUR).expect("held");
-    assert!(guard.valid_for() > LEASE);
-    guard.release_blocking().expect("held");
-}
-
 /// Returns the error of a detachment, after which the lock becomes free.
 async fn refused(lock: &Lock, guard: LockGuard) -> String {
     let error = guard.detach().expect_err("refused");
@@ -157,38 +134,4 @@ async fn a_guard_that_cannot_be_detached_releases_its_lock_and_says_why() {
     let token = nested.detach().expect("it is the only entry now");
     assert!(exclusive.try_acquire().await.expect("a reply").is_none());
     assert!(client.release_if("k", token).await.expect("a reply"));
-}
-
-#[tokio::test]
-async fn a_lock_is_released_by_the_token_of_its_detachment_after_many_local_holds() {
-    let (_clock, client) = clocked();
-    let lock = client.lock("k").retain(LEASE);
-    for _ in 0..100 {
-        drop(lock.acquire().await.expect("free"));
-    }
-    let guard = lock.acquire().await.expect("free");
-    let before = guard.token();
-    guard.extend(HOUR).await.expect("held");
-    let token = guard.detach().expect("held");
-    assert!(token >= before);
-    let extended = client.extend_if("k", token, HOUR * 2).await;
-    assert!(extended.expect("a reply"));
-    assert!(client.release_if("k", token).await.expect("a reply"));
-    assert!(lock.acquire().await.expect("free").token() > token);
-}
-
-#[tokio::test]
-async fn the_lease_of_a_detached_lock_ends_it_and_no_loss_is_reported() {
-    let (clock, client) = clocked();
-    let lock = client.lock("k").lease(LEASE);
-    let guard = lock.acquire().await.expect("free");
-    guard.extend(HOUR).await.expect("held");
-    let token = guard.detach().expect("held");
-    let info = client.inspect("k").await.expect("a reply").expect("taken");
-    assert!(info.is_held() && info.holder.is_none(), "{info:?}");
-    clock.advance(LEASE * 2);
-    assert!(lock.try_acquire().await.expect("a reply").is_none());
-    clock.advance(HOUR);
-    assert!(!client.extend_if("k", token, LEASE).await.expect("a reply"));
-    assert!(lock.try_acquire().await.expect("a reply").is_some());
 }

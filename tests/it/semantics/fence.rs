@@ -2,10 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rlock_core::{
-    LockClient, current, distributed_lock,
-    fencing::{Fence, token_at},
-};
+use rlock_core::{LockClient, current, fencing::token_at};
 
 #[tokio::test]
 async fn a_guard_and_a_nested_call_have_the_fence_of_their_hold() {
@@ -21,17 +18,6 @@ async fn a_guard_and_a_nested_call_have_the_fence_of_their_hold() {
     let next = lock.acquire().await.expect("free").fence();
     assert!(next.token() > fence.token());
     assert!(fence.check(Some(next.token().as_i64())).is_err());
-}
-
-#[tokio::test]
-async fn an_annotated_function_has_a_fence() {
-    #[distributed_lock(key = "order:<id>", guard = lock)]
-    async fn pay(id: u64) -> Result<Fence, rlock_core::LockError> {
-        assert_eq!(lock.fence(), current().expect("inside").fence());
-        Ok(lock.fence())
-    }
-    let fence = LockClient::in_memory().scope(pay(42)).await;
-    assert_eq!(fence.expect("paid").key(), "order:42");
 }
 
 #[tokio::test]

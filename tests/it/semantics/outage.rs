@@ -1,18 +1,19 @@
 //! Simulated outages of the embedded store, for the tests of services.
 
-use std::{future::pending, time::Duration};
+use std::time::Duration;
 
 use rlock_core::{
     ErrorKind, LockClient, LockError, LostCause, distributed_lock,
     testing::{simulate_outage, use_tokio_clock},
 };
-use rlock_testkit::{RedisServer, within};
 use tokio::time::{Instant, sleep};
 
-use crate::common::{LONG, begin, cause_of, client, connect, ms};
+use crate::{
+    common::{begin, cause_of, connect, ms, two_clients},
+    leases::clock::HOUR,
+};
 
 const LEASE: Duration = Duration::from_secs(30);
-const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Returns two clients of one store, whose leases and waits end by the clock of the test.
 async fn on_tokio_clock(store: &str) -> [LockClient; 2] {
@@ -47,7 +48,7 @@ async fn pay(client: &LockClient, id: u32) -> Result<bool, LockError> {
 
 #[tokio::test]
 async fn every_request_of_the_store_fails_until_the_outage_ends() {
-    let (one, other) = (connect("memory:down").await, connect("memory:down").await);
+    let [one, other] = two_clients("memory:down").await;
     let elsewhere = LockClient::in_memory();
     let held = one.lock("held").acquire().await.expect("free");
     let outage = simulate_outage(&one).expect("the embedded store");
@@ -173,51 +174,4 @@ async fn a_lock_is_lost_when_its_lease_ends_during_an_outage() {
     next.release()
         .await
         .expect("the loss of another is not its own");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_guard_that_is_dropped_during_an_outage_is_released_after_it() {
-    let [client, other] = on_tokio_clock("memory:release").await;
-    let guard = client.lock("k").lease(HOUR).acquire().await.expect("free");
-    let outage = simulate_outage(&client).expect("the embedded store");
-    drop(guard);
-    sleep(ms(100)).await;
-    drop(outage);
-    let lock = other.lock("k").wait(LEASE);
-    let guard = within(LONG, "the release", lock.acquire()).await;
-    guard
-        .expect("released before the lease ends")
-        .release()
-        .await
-        .expect("held");
-}
-
-#[tokio::test]
-async fn only_the_embedded_store_simulates_outages() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let error = simulate_outage(&client).expect_err("a server");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    client.ping().await.expect("it replies");
-    let closed = LockClient::in_memory();
-    closed.shutdown().await.expect("in good order");
-    let error = simulate_outage(&closed).expect_err("closed");
-    assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_runs_on_during_an_outage() {
-    let [client, _] = on_tokio_clock("memory:body").await;
-    let outage = simulate_outage(&client).expect("the embedded store");
-    let stopped = client.lock("k").wait(ms(10)).run(pending::<()>()).await;
-    assert_outage(stopped);
-    drop(outage);
-    let lock = client.lock("k");
-    let body = lock.run(async {
-        let outage = simulate_outage(&client).expect("the embedded store");
-        sleep(LEASE / 3).await;
-        drop(outage);
-        7
-    });
-    assert_eq!(body.await.expect("held"), 7);
 }

@@ -1,9 +1,7 @@
 //! Re-entry: along the call chain, counted at the store, and nowhere else.
 
-use std::time::Duration;
-
 use futures_util::future::BoxFuture;
-use rlock_core::{InCurrentScope, LockClient, LockError, Reentry, current, distributed_lock};
+use rlock_core::{InCurrentScope, LockClient, LockError, Reentry, current};
 use rlock_testkit::{Proxy, RedisServer, Witness, eventually, within};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -22,41 +20,6 @@ async fn assert_soon_counted(client: &LockClient, key: &str, entries: u32) {
         info.map_or(0, |info| info.depth) == entries
     })
     .await;
-}
-
-#[tokio::test]
-async fn annotated_methods_that_call_each_other_enter() {
-    struct Orders {
-        locks: LockClient,
-    }
-    impl Orders {
-        async fn assert_soon_counted(&self, id: u64, entries: u32) {
-            assert_soon_counted(&self.locks, &format!("order:{id}"), entries).await;
-        }
-
-        #[distributed_lock(key = "order:<id>", client = self.locks)]
-        async fn check_out(&self, id: u64) -> Result<(), LockError> {
-            self.assert_soon_counted(id, 1).await;
-            self.pay(id).await?;
-            self.assert_soon_counted(id, 1).await;
-            Ok(())
-        }
-
-        #[distributed_lock(key = "order:<id>", client = self.locks)]
-        async fn pay(&self, id: u64) -> Result<(), LockError> {
-            self.assert_soon_counted(id, 2).await;
-            Ok(())
-        }
-    }
-    let server = RedisServer::start();
-    for locks in [
-        LockClient::in_memory(),
-        connect_with(LONG, &server.url()).await,
-    ] {
-        let orders = Orders { locks };
-        orders.check_out(7).await.expect("free");
-        orders.assert_soon_counted(7, 0).await;
-    }
 }
 
 #[tokio::test]
@@ -186,7 +149,7 @@ async fn a_lock_costs_two_requests_and_local_reentry_none() {
     let client = client.connect(&server.url()).await;
     let client = client.expect("the server is up");
     // No renewal is due.
-    let lock = client.lock("order:1").lease(Duration::from_secs(60 * 60));
+    let lock = client.lock("order:1").lease(HOUR);
     let mut commands = server.watch_commands().await;
     for _ in 0..10 {
         let guard = lock.acquire().await.expect("free");
@@ -199,47 +162,26 @@ async fn a_lock_costs_two_requests_and_local_reentry_none() {
     assert!(seen.iter().all(|command| command.is("EVALSHA")), "{seen:?}");
 }
 
-/// A lock of a client whose requests pass a proxy.
-struct Behind {
-    server: RedisServer,
-    proxy: Proxy,
-    client: LockClient,
-}
-
-impl Behind {
-    async fn a_proxy() -> Self {
-        let server = RedisServer::start();
-        let proxy = Proxy::in_front_of(&server);
-        let client = connect_with(LONG, &proxy.url()).await;
-        Self {
-            server,
-            proxy,
-            client,
-        }
-    }
-
-    /// Returns a lock of which no renewal is due.
-    fn lock(&self) -> rlock_core::Lock {
-        self.client.lock("k").lease(HOUR)
-    }
-}
-
 #[tokio::test]
 async fn a_nested_call_waits_for_no_server_which_counts_it_later() {
-    let place = Behind::a_proxy().await;
-    let outer = place.lock().acquire().await.expect("free");
-    place.proxy.hold_requests();
-    let nested = async { outer.scope(place.lock().acquire()).await.expect("enters") };
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let client = connect_with(LONG, &proxy.url()).await;
+    // No renewal is due.
+    let lock = client.lock("k").lease(HOUR);
+    let outer = lock.acquire().await.expect("free");
+    proxy.hold_requests();
+    let nested = async { outer.scope(lock.acquire()).await.expect("enters") };
     let nested = within(LONG, "it enters", nested).await;
     assert_eq!(outer.depth(), 2);
-    place.proxy.pass();
-    assert_soon_shown(&place.server, &outer, 2).await;
-    place.proxy.hold_requests();
+    proxy.pass();
+    assert_soon_shown(&server, &outer, 2).await;
+    proxy.hold_requests();
     within(LONG, "it leaves", nested.release())
         .await
         .expect("held");
-    place.proxy.pass();
-    assert_soon_shown(&place.server, &outer, 1).await;
+    proxy.pass();
+    assert_soon_shown(&server, &outer, 1).await;
     outer.release().await.expect("held");
-    assert!(!place.server.exists(&name("k")).await);
+    assert!(!server.exists(&name("k")).await);
 }

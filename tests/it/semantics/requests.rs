@@ -4,25 +4,18 @@ use std::{future::pending, time::Duration};
 
 use futures_util::future::FutureExt as _;
 use rlock_core::{
-    CurrentHold, DrainOutcome, Hold, LockClient, LockError, LostCause, current, distributed_lock,
-    testing::{Clock, simulate_outage, use_clock, use_tokio_clock},
+    Hold, LockClient, LostCause,
+    testing::{Clock, simulate_outage, use_clock},
 };
 use rlock_testkit::{eventually, within};
 use tokio::sync::oneshot;
 
 use crate::{
-    common::{
-        LASTING, LONG, begin, connect,
-        log::{keep_log, logged_of},
-    },
+    common::{LASTING, LONG, begin, connect, here, on_tokio_clock, two_clients},
     leases::clock::HOUR,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn here() -> CurrentHold {
-    current().expect("inside")
-}
 
 /// Returns whether the hold was asked to release its lock.
 fn is_requested(hold: &Hold) -> bool {
@@ -36,10 +29,7 @@ async fn ask(operator: &LockClient, key: &str) {
 
 #[tokio::test]
 async fn a_request_reaches_each_handle_of_a_hold_and_no_later_hold() {
-    let [one, operator] = [
-        connect("memory:requests").await,
-        connect("memory:requests").await,
-    ];
+    let [one, operator] = two_clients("memory:requests").await;
     let lock = one.lock("k").lease(LASTING).wait(LONG);
     let (sends, sent) = oneshot::channel();
     let inner = lock.clone();
@@ -77,22 +67,6 @@ async fn a_request_reaches_each_handle_of_a_hold_and_no_later_hold() {
     assert!(next.token() > token && !is_requested(&next));
 }
 
-#[distributed_lock(key = "order:<id>", guard = lock, client = client)]
-async fn index(client: &LockClient, id: u64) -> Result<u64, LockError> {
-    let hold = here();
-    tokio::join!(lock.release_requested(), hold.release_requested());
-    Ok(id)
-}
-
-#[tokio::test]
-async fn a_request_reaches_an_annotated_function_by_its_guard_and_by_current() {
-    let client = LockClient::in_memory();
-    let mut indexing = Box::pin(index(&client, 7));
-    assert!(indexing.as_mut().now_or_never().is_none());
-    ask(&client, "order:7").await;
-    assert_eq!(within(LONG, "it ends", indexing).await.expect("held"), 7);
-}
-
 #[tokio::test]
 async fn a_request_for_one_of_several_keys_reaches_their_hold() {
     let client = LockClient::in_memory();
@@ -117,25 +91,6 @@ async fn a_lock_whose_release_was_requested_is_not_retained() {
 }
 
 #[tokio::test]
-async fn a_client_that_drains_asks_all_its_holds() {
-    let client = LockClient::in_memory();
-    let body = async {
-        let hold = here();
-        hold.release_requested().await;
-        assert!(hold.is_valid());
-    };
-    let held = client.lock("k");
-    let holding = tokio::spawn(async move { held.run(body).await });
-    eventually(LONG, "the body runs", async || {
-        client.inspect("k").await.expect("a reply").is_some()
-    })
-    .await;
-    let drained = client.drain(LONG).await.expect("in good order");
-    assert_eq!(drained, DrainOutcome::Completed);
-    holding.await.expect("no panic").expect("nothing is lost");
-}
-
-#[tokio::test]
 async fn a_request_that_no_holder_receives_is_reported() {
     let builder = LockClient::builder().inspectable(false);
     let silent = builder.connect("memory:unheard").await.expect("a client");
@@ -149,31 +104,6 @@ async fn a_request_that_no_holder_receives_is_reported() {
     let kept = silent.lock("k").min_hold(LASTING);
     kept.run(async {}).await.expect("free");
     assert!(!asked().await, "no call holds it");
-}
-
-#[tokio::test]
-async fn the_holder_logs_who_asks_for_its_lock() {
-    keep_log();
-    let (one, operator) = (
-        connect("memory:logged-requests").await,
-        LockClient::builder().service("operations", "7"),
-    );
-    let operator = operator.connect("memory:logged-requests").await;
-    let operator = operator.expect("a client");
-    let guard = one.lock("asked-for").acquire().await.expect("free");
-    ask(&operator, "asked-for").await;
-    guard.release_requested().await;
-    let lines = logged_of("another client requests the release of the lock");
-    let lines: Vec<_> = lines
-        .iter()
-        .filter(|line| line.contains("key=asked-for "))
-        .collect();
-    let [line] = lines[..] else {
-        panic!("one line: {lines:#?}")
-    };
-    assert!(line.contains("INFO"), "{line}");
-    assert!(line.contains("by=\"`operations` on `"), "{line}");
-    assert!(line.contains(&guard.owner()), "{line}");
 }
 
 fn on_clock() -> (Clock, LockClient) {
@@ -190,22 +120,6 @@ fn is_early(hold: &Hold) -> bool {
 /// Waits for the notice. Returns what is left.
 async fn noticed(hold: &Hold) -> Duration {
     within(LONG, "the notice comes", hold.expiring()).await
-}
-
-#[tokio::test]
-async fn a_notice_comes_at_half_of_a_lease_that_is_not_renewed() {
-    let (clock, client) = on_clock();
-    let lock = client.lock("k").lease(HOUR).watchdog(false);
-    let guard = lock.acquire().await.expect("free");
-    clock.advance(28 * MINUTE);
-    assert!(is_early(&guard));
-    let mut notice = Box::pin(guard.expiring());
-    assert!(notice.as_mut().now_or_never().is_none());
-    clock.advance(4 * MINUTE);
-    let left = within(LONG, "the clock wakes it", notice).await;
-    assert!(left > 20 * MINUTE && left < 30 * MINUTE, "{left:?}");
-    assert!(guard.is_valid());
-    guard.release().await.expect("held");
 }
 
 #[tokio::test]
@@ -228,15 +142,6 @@ async fn a_notice_comes_when_renewals_fail_and_not_after_one_has_succeeded() {
 #[tokio::test]
 async fn a_notice_comes_before_a_hold_ends_by_its_max_hold() {
     let (clock, client) = on_clock();
-    let lock = client.lock("k").lease(HOUR).max_hold(20 * MINUTE);
-    let guard = lock.acquire().await.expect("free");
-    clock.advance(9 * MINUTE);
-    assert!(is_early(&guard));
-    clock.advance(2 * MINUTE);
-    let left = noticed(&guard).await;
-    assert!(left > 5 * MINUTE && left < 10 * MINUTE, "{left:?}");
-    guard.release().await.expect("held");
-
     let lock = client.lock("k").lease(HOUR / 2).max_hold(40 * MINUTE);
     let guard = lock.acquire().await.expect("free");
     clock.advance(12 * MINUTE);
@@ -266,8 +171,7 @@ async fn the_lock_that_ends_first_decides_when_a_notice_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_waits_comes_at_half_of_a_lease_that_its_holder_has_shortened() {
-    let client = use_tokio_clock(LockClient::builder()).in_memory();
-    let client = client.expect("made");
+    let client = on_tokio_clock("memory:").await;
     let lock = client.lock("k").lease(HOUR).watchdog(false);
     let guard = lock.acquire().await.expect("free");
     let mut notice = Box::pin(guard.expiring());

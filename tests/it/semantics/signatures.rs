@@ -7,4 +7,3 @@ mod functions;
 mod futures;
 mod held;
 mod holders;
-mod synchronous;

@@ -3,53 +3,21 @@
 use std::time::{Duration, SystemTime};
 
 use rlock_core::{
-    DrainOutcome, LockClient, LockError, LostCause, StoreUrl,
+    LockClient, LockError, LostCause, StoreUrl,
     once::Once,
     testing::{Clock, simulate_loss, simulate_outage, use_clock, use_tokio_clock},
 };
 use rlock_testkit::{RedisServer, eventually, within};
 
-use crate::common::{LONG, acquiring, begin, cause_of, client, connect, its_turn, ms};
-
-const HOUR: Duration = Duration::from_secs(60 * 60);
-
-async fn on_tokio_clock(store: &str) -> LockClient {
-    let client = use_tokio_clock(LockClient::builder()).connect(store).await;
-    client.expect("a client")
-}
+use crate::{
+    common::{LONG, acquiring, assert_soon_waits, cause_of, client, its_turn, ms, on_tokio_clock},
+    leases::clock::HOUR,
+};
 
 #[tokio::test]
-async fn a_lock_that_is_revoked_is_lost_at_once_and_the_next_waiter_has_it() {
-    let (client, other) = (
-        connect("memory:revoked").await,
-        connect("memory:revoked").await,
-    );
-    for renews in [true, false] {
-        // Neither the end of the lease nor a renewal finds the loss.
-        let lock = client.lock("k").lease(HOUR).watchdog(renews);
-        let guard = lock.acquire().await.expect("free");
-        let waiter = client.lock("k").wait(LONG);
-        let mut waiter = Box::pin(waiter.acquire());
-        begin(&mut waiter).await;
-        assert!(simulate_loss(&other, "k").expect("the embedded store"));
-        let cause = within(LONG, "the loss is notified", guard.lost()).await;
-        assert_eq!(cause, LostCause::Removed);
-        assert!(!guard.is_valid());
-        let next = waiter.await.expect("granted");
-        assert!(next.token() > guard.token());
-        assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
-        let released = next.release().await;
-        released.expect("the loss of another is not its own");
-    }
-    assert!(
-        !simulate_loss(&client, "k").expect("the embedded store"),
-        "free"
-    );
-}
-
-#[tokio::test]
-async fn no_loss_is_simulated_during_an_outage() {
+async fn no_loss_is_simulated_of_a_free_lock_nor_during_an_outage() {
     let client = LockClient::in_memory();
+    assert!(!simulate_loss(&client, "k").expect("the embedded store"));
     let guard = client.lock("k").acquire().await.expect("free");
     let outage = simulate_outage(&client).expect("the embedded store");
     let error = simulate_loss(&client, "k").expect_err("the store is down");
@@ -59,18 +27,23 @@ async fn no_loss_is_simulated_during_an_outage() {
 }
 
 #[tokio::test]
-async fn a_lock_on_a_server_is_not_revoked() {
+async fn only_the_embedded_store_simulates_losses_and_outages() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.expect("free");
+    let refused = |error: &LockError| matches!(error, LockError::Refused { .. });
     let error = simulate_loss(&client, "k").expect_err("a server");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    assert!(format!("{error:#}").contains("force_release"), "{error:#}");
-    assert!(guard.is_valid());
+    assert!(refused(&error) && format!("{error:#}").contains("force_release"));
+    let error = simulate_outage(&client).expect_err("a server");
+    assert!(refused(&error), "{error:?}");
     guard.release().await.expect("held");
     client.shutdown().await.expect("in good order");
-    let error = simulate_loss(&client, "k").expect_err("closed");
-    assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
+    for error in [
+        simulate_loss(&client, "k").expect_err("closed"),
+        simulate_outage(&client).expect_err("closed"),
+    ] {
+        assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,28 +68,6 @@ async fn clients_that_share_a_store_wait_by_its_paused_clock() {
     waiter.release().await.expect("held");
 }
 
-#[tokio::test(start_paused = true)]
-async fn leases_end_by_the_paused_clock() {
-    let client = on_tokio_clock("memory:").await;
-    let guard = client.lock("k").lease(HOUR).watchdog(false);
-    let guard = guard.acquire().await.expect("free");
-    tokio::time::advance(HOUR).await;
-    assert!(!guard.is_valid());
-    assert_eq!(guard.lost().await, LostCause::Expired);
-    let capped = client.lock("other").max_hold(HOUR);
-    let stopped = capped.run(std::future::pending::<()>()).await;
-    assert_eq!(cause_of(stopped), Some(LostCause::MaxHold));
-    let night = client.lock("night").min_hold(HOUR);
-    let kept = night.acquire().await.expect("free");
-    kept.release().await.expect("held");
-    assert!(night.try_acquire().await.expect("a reply").is_none());
-    tokio::time::advance(HOUR).await;
-    let later = night.try_acquire().await.expect("a reply");
-    drop(later.expect("free after an hour"));
-    let drained = client.drain(HOUR).await.expect("in good order");
-    assert_eq!(drained, DrainOutcome::Completed);
-}
-
 /// Returns a client that goes by this clock.
 async fn by(clock: &Clock, store: &str) -> LockClient {
     let builder = use_clock(LockClient::builder(), clock).default_lease(HOUR);
@@ -134,11 +85,7 @@ async fn a_lease_ends_when_the_clock_passes_its_end_and_the_next_waiter_has_the_
         let guard = one.lock("k").watchdog(renews).acquire().await;
         let guard = guard.expect("free");
         let waiting = acquiring(other.lock("k").wait(HOUR * 2));
-        eventually(LONG, "it waits", async || {
-            let info = one.inspect("k").await.expect("a reply");
-            info.is_some_and(|info| info.queued_owners.len() == 1)
-        })
-        .await;
+        assert_soon_waits(&one, "k").await;
         clock.advance(HOUR);
         assert!(!guard.is_valid());
         let cause = within(LONG, "the loss is reported", guard.lost()).await;

@@ -43,12 +43,6 @@ pub(super) async fn assert_free(key: &str) {
     assert!(info.is_none(), "`{key}` is held");
 }
 
-/// Asserts that the caller is inside the lock, and that another thread cannot enter.
-pub(super) fn assert_held_here(key: &str) {
-    assert_eq!(current().expect("inside a lock").key(), key);
-    assert!(!is_free_elsewhere(key));
-}
-
 /// Returns whether another thread could acquire the lock.
 pub(super) fn is_free_elsewhere(key: &str) -> bool {
     let lock = client().lock(key).wait(Duration::ZERO);
