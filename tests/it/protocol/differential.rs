@@ -93,11 +93,7 @@ impl Scripted {
             [0, claim, ttl, queued, fences @ ..] => Acquired::Taken {
                 claim: usize::try_from(*claim).expect("not negative"),
                 ttl: Some(Duration::from_millis(unsigned(ttl))),
-                queued: (*queued > 0).then_some(QueuePlace {
-                    first: *queued == 2,
-                    watched: false,
-                    asks: Asks::probing(*queued == 3),
-                }),
+                queued: place(*queued),
                 sent_at,
                 fences: fences.iter().map(unsigned).collect(),
                 retired: false,
@@ -236,8 +232,17 @@ impl Scripted {
     }
 }
 
+/// Returns the place in the queue that this number of a reply stands for.
+pub(super) fn place(queued: i64) -> Option<QueuePlace> {
+    (queued > 0).then_some(QueuePlace {
+        first: queued == 2,
+        watched: false,
+        asks: Asks::probing(queued == 3),
+    })
+}
+
 /// Returns the argument that passes a floor.
-fn less_a_second(floor: u64) -> u64 {
+pub(super) fn less_a_second(floor: u64) -> u64 {
     floor.saturating_sub(FENCES_A_SECOND)
 }
 
@@ -249,7 +254,7 @@ fn applied(reply: i64) -> Applied {
     }
 }
 
-fn renewed(reply: i64) -> RenewalOutcome {
+pub(super) fn renewed(reply: i64) -> RenewalOutcome {
     match reply.unsigned_abs() {
         0 => RenewalOutcome::Lost,
         fence => RenewalOutcome::Held {

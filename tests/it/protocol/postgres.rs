@@ -10,16 +10,13 @@ use rlock_model::{
 use rlock_proto::{
     key::Key,
     lease::Time,
-    store::{
-        AcquireRequest, Acquired, Applied, Asks, FENCES_A_SECOND, Notification, QUEUE_LIFETIME,
-        QueuePlace, RenewalOutcome, StoredLock, TakenBy,
-    },
+    store::{AcquireRequest, Acquired, Applied, Notification, QUEUE_LIFETIME, StoredLock, TakenBy},
 };
 use rlock_testkit::PostgresServer;
 use tokio::{runtime::Runtime, sync::mpsc};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row, types::ToSql};
 
-use super::differential::{lock, notification, parse};
+use super::differential::{less_a_second, lock, notification, parse, place, renewed};
 
 /// How long the server keeps a fence after a lease (ms).
 const RETENTION: i64 = 60_000;
@@ -54,10 +51,6 @@ fn signed(fence: u64) -> i64 {
 
 fn unsigned(number: i64) -> u64 {
     number.try_into().expect("it is not negative")
-}
-
-fn less_a_second(floor: u64) -> i64 {
-    signed(floor.saturating_sub(FENCES_A_SECOND))
 }
 
 fn done(is_done: bool) -> Reply {
@@ -157,7 +150,7 @@ impl<'a> Functions<'a> {
                 &millis(ask.lease),
                 &RETENTION,
                 &ask.waits,
-                &less_a_second(floor),
+                &signed(less_a_second(floor)),
             ],
         );
         let fences: Vec<i64> = row.get("fences");
@@ -180,11 +173,7 @@ impl<'a> Functions<'a> {
         Acquired::Taken {
             claim,
             ttl: Some(Duration::from_millis(unsigned(ttl.unwrap_or_default()))),
-            queued: (queued > 0).then_some(QueuePlace {
-                first: queued == 2,
-                watched: false,
-                asks: Asks::probing(queued == 3),
-            }),
+            queued: place(queued.into()),
             sent_at,
             fences,
             retired: false,
@@ -201,18 +190,12 @@ impl<'a> Functions<'a> {
                 format!("UPDATE rlock.{table} SET {column} = {column} - interval '{by} ms'");
             self.rows(&sooner, &[]);
         }
-        self.queues.retain(|key, ends| {
-            let is_over = *ends <= self.now;
-            if is_over {
-                let lock = lock(key);
-                let forget = "DELETE FROM rlock.waiter WHERE key = $1";
-                let done = self
-                    .runtime
-                    .block_on(async { self.session.execute(forget, &[&lock]).await });
-                done.expect("there is a table");
-            }
-            !is_over
-        });
+        let (over, going_on) =
+            (self.queues.clone().into_iter()).partition(|(_, ends)| *ends <= self.now);
+        self.queues = going_on;
+        for key in BTreeMap::into_keys(over) {
+            self.rows("DELETE FROM rlock.waiter WHERE key = $1", &[&lock(&key)]);
+        }
     }
 
     fn view(&self, key: &Key) -> KeyView {
@@ -310,7 +293,7 @@ impl Subject for Functions<'_> {
                         &ask.owner.to_string(),
                         &signed(ask.fence),
                         &RETENTION,
-                        &less_a_second(*floor),
+                        &signed(less_a_second(*floor)),
                     ],
                 );
                 reply = done(row.get(0));
@@ -324,7 +307,7 @@ impl Subject for Functions<'_> {
                         &signed(ask.fence),
                         &millis(ask.min_hold),
                         &RETENTION,
-                        &less_a_second(*floor),
+                        &signed(less_a_second(*floor)),
                     ],
                 );
                 reply = done(row.get(0));
@@ -339,15 +322,8 @@ impl Subject for Functions<'_> {
                     "SELECT rlock.renew($1, $2, $3, $4, $5)",
                     &[&keys, &owners, &fences, &millis(*lease), &RETENTION],
                 );
-                let outcome = |reply: i64| match reply.unsigned_abs() {
-                    0 => RenewalOutcome::Lost,
-                    fence => RenewalOutcome::Held {
-                        wanted: reply < 0,
-                        fence: if fence == 1 { 0 } else { fence },
-                    },
-                };
                 let replies: Vec<i64> = row.get(0);
-                reply = Reply::Renewed(replies.into_iter().map(outcome).collect());
+                reply = Reply::Renewed(replies.into_iter().map(renewed).collect());
             }
             Operation::Pass(time) => self.pass(*time),
             Operation::Leave(number) => self.leave(*number),
