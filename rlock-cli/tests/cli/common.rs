@@ -53,6 +53,13 @@ pub(crate) fn rlock(store: &(impl Store + ?Sized), words: &[&str]) -> Command {
     command
 }
 
+/// Returns a search path on which shells find `rlock`.
+pub(crate) fn path() -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
+    let directory = program.parent().expect("a directory").display();
+    format!("{directory}:{}", env::var("PATH").unwrap_or_default())
+}
+
 /// Starts `rlock`.
 pub(crate) fn start(store: &(impl Store + ?Sized), words: &[&str]) -> Running {
     Running::start(rlock(store, words))
@@ -213,6 +220,15 @@ impl Outcome {
         let parse = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
         self.log.lines().map(parse).collect()
     }
+}
+
+/// Returns when an owner is queued for the lock.
+pub(crate) async fn until_queued(server: &RedisServer, key: &str) {
+    let queue = format!("lock:{{{key}}}:queue");
+    eventually(LONG, "an owner is queued", async || {
+        server.exists(&queue).await
+    })
+    .await;
 }
 
 pub(crate) fn send_signal(pid: i32, signal: Signal) {

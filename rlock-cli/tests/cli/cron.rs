@@ -1,26 +1,21 @@
 //! Runs `examples/cron.sh` as a scheduler would.
 
-use std::{env, fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use rlock_testkit::RedisServer;
 
-use crate::common::{Running, Scratch};
+use crate::common::{Running, Scratch, path};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/cron.sh");
 
 /// Starts the script with a minimal environment, like cron.
 fn cron(server: &RedisServer, report: &Path) -> Running {
-    let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
-    let directory = program.parent().expect("a directory").display();
     let mut command = Command::new("sh");
     command
         .arg(SCRIPT)
         .arg(report)
         .env_clear()
-        .env(
-            "PATH",
-            format!("{directory}:{}", env::var("PATH").unwrap_or_default()),
-        )
+        .env("PATH", path())
         .env("RLOCK_URL", server.url());
     Running::start(command)
 }

@@ -1,15 +1,13 @@
 //! The schedulers' recipes of the page on jobs: which ticks they pass, on the days when clocks change and by hand.
 
 use std::{
-    env,
-    path::Path,
     process::Command,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use rlock_testkit::RedisServer;
 
-use crate::{common::Running, once::tick_at};
+use crate::common::{Running, path};
 
 const PAGE: &str = include_str!("../../../docs/jobs-and-leaders.md");
 
@@ -152,12 +150,13 @@ async fn systemds_recipe_asks_for_the_last_tick_even_if_it_starts_late() {
 
 /// Returns a command for the script of the recipe for Kubernetes, in a pod of this Job.
 fn pod(server: &RedisServer, job: &str, script: &str) -> Command {
-    let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
-    let directory = program.parent().expect("a directory").display();
-    let path = format!("{directory}:{}", env::var("PATH").unwrap_or_default());
     let mut command = Command::new("sh");
     command.args(["-c", script]).env_clear();
-    command.envs([("PATH", &*path), ("RLOCK_URL", &server.url()), ("JOB", job)]);
+    command.envs([
+        ("PATH", &*path()),
+        ("RLOCK_URL", &server.url()),
+        ("JOB", job),
+    ]);
     command
 }
 
@@ -226,46 +225,4 @@ fn final_statuses() -> &'static str {
 fn a_unit_and_a_job_end_after_the_same_statuses() {
     let unit = line("RestartPreventExitStatus=64 79");
     assert_eq!(format!("64 79{unit}"), final_statuses().replace(',', ""));
-}
-
-/// Starts `rlock` as a supervisor does: again and again, except after a status that no restart changes.
-fn supervised(url: &str, words: &[&str]) -> Running {
-    let script = r#"while :; do
-        "$0" "$@"; code=$?
-        echo $code
-        case $code in 0|64|79) exit $code ;; esac
-        sleep 0.2
-    done"#;
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", script, env!("CARGO_BIN_EXE_rlock")])
-        .args(words)
-        .env_clear()
-        .env("PATH", env::var_os("PATH").unwrap_or_default())
-        .env("RLOCK_URL", url);
-    Running::start(command)
-}
-
-#[tokio::test]
-async fn a_tick_is_never_a_success_if_the_store_is_down_for_its_window() {
-    let server = RedisServer::start();
-    server.kill();
-    let tick = tick_at(0);
-    let mut hosts = [&["--retry"][..], &["-q"], &["-E", "0"]].map(|options| {
-        let words = ["once", "a", "--tick", &tick, "--window", "2s"];
-        let words = [&words[..], options, &["--", "echo", "ran"]].concat();
-        supervised(&server.url(), &words)
-    });
-    for host in &mut hosts {
-        while tick_at(-3) <= tick {
-            host.expect("69").await;
-        }
-        host.expect("69").await;
-    }
-    server.restart();
-    for host in hosts {
-        let outcome = host.end().await.exits(79);
-        assert!(!outcome.output.contains(&"ran".to_owned()), "{outcome:?}");
-        assert!(outcome.log.contains("was missed: "), "{outcome:?}");
-    }
 }

@@ -3,8 +3,6 @@
 //!
 //! Each is marked `#[ignore = "scripts/test-all timing"]`.
 
-mod once;
-
 use std::time::{Duration, Instant};
 
 use rlock_testkit::RedisServer;
