@@ -37,16 +37,3 @@ async fn a_detached_lock_is_extended_and_released_by_its_token() {
     run(&server, &words).await.exits(0);
     assert!(lock.try_acquire().await.expect("a reply").is_some());
 }
-
-#[tokio::test]
-async fn extend_needs_a_token_and_a_lease() {
-    for words in [
-        &["--token", "1"][..],
-        &["--lease", "1m"],
-        &["--token", "1", "--lease", "25h"],
-        &["--token", "1", "--lease", "0s"],
-    ] {
-        let words = [&["extend", "k"], words].concat();
-        run("redis://localhost/", &words).await.exits(64);
-    }
-}

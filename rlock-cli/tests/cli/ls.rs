@@ -264,12 +264,3 @@ async fn ls_repeats_its_list_until_its_output_is_closed() {
     shell.press(crate::terminal::CTRL_C);
     shell.is_back_after(130).await;
 }
-
-#[tokio::test]
-async fn an_interval_is_a_duration() {
-    for interval in ["order:*", "1ms", "25h"] {
-        run("redis://localhost/", &["ls", "--watch", interval])
-            .await
-            .exits(64);
-    }
-}

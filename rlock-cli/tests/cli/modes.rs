@@ -151,23 +151,6 @@ async fn of_several_holders_only_a_silent_one_keeps_a_lock_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn as_many_runs_go_on_at_once_as_there_are_permits() {
-    let server = RedisServer::start();
-    let permits = ["--permits", "2", "-k", "exports"];
-    let one = hold(&server, &permits).await;
-    let _other = hold(&server, &permits).await;
-    let words = [&["run", "-n"], &permits[..], &["--", "echo", "ran"]].concat();
-    let outcome = run(&server, &words).await;
-    assert_eq!(
-        (outcome.code, outcome.output.len()),
-        (Some(75), 0),
-        "{outcome:?}"
-    );
-    one.end().await.exits(0);
-    assert_eq!(run(&server, &words).await.output, ["ran"]);
-}
-
-#[tokio::test]
 async fn a_run_that_takes_several_permits_is_shown_with_them() {
     let server = RedisServer::start();
     let permits = ["--permits", "8", "-k", "exports"];
@@ -187,20 +170,4 @@ async fn a_run_that_takes_several_permits_is_shown_with_them() {
         rows.contains("(6 of 8 permits)") && rows.contains("(1 of 8 permits)")
     })
     .await;
-}
-
-#[tokio::test]
-async fn shared_with_permits_and_invalid_numbers_of_permits_are_refused() {
-    let server = RedisServer::start();
-    for words in [
-        &["--permits", "0"][..],
-        &["--permits", "many"],
-        &["--shared", "--permits", "2"],
-        &["--take", "2"],
-        &["--permits", "2", "--take", "0"],
-        &["--permits", "2", "--take", "3"],
-    ] {
-        let words = [&["run", "-k", "a"], words, &["--", "true"]].concat();
-        run(&server, &words).await.exits(64);
-    }
 }

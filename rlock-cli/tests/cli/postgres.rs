@@ -75,15 +75,6 @@ async fn psql_executes_the_schema_again_and_again_and_its_role_locks() {
 }
 
 #[tokio::test]
-async fn an_option_that_names_no_schema_is_refused() {
-    for options in [["--schema", "a\"b"], ["--durability", "ram"]] {
-        let refused = run("", &[&["postgres", "schema"], &options[..]].concat()).await;
-        assert_eq!(refused.code, Some(64), "{refused:?}");
-        assert!(refused.output.is_empty(), "{refused:?}");
-    }
-}
-
-#[tokio::test]
 async fn the_manual_has_a_page_for_a_subcommand_of_two_words() {
     let page = run("", &["man", "postgres", "schema"]).await;
     assert_eq!(page.code, Some(0), "{page:?}");

@@ -50,20 +50,6 @@ async fn a_taken_lock_exits_with_75_or_the_given_status() {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_exits_with_69_and_the_reason() {
-    let server = RedisServer::builder()
-        .config("maxmemory-policy", "noeviction")
-        .start();
-    server.config_set("maxmemory", "1").await;
-    for wait in ["0s", "5s"] {
-        let words = ["run", "-w", wait, "-k", "a", "--", "echo", "ran"];
-        let outcome = run(&server, &words).await.exits(69);
-        assert!(outcome.output.is_empty(), "{wait}: {outcome:?}");
-        assert!(outcome.log.contains("OOM"), "{wait}: {outcome:?}");
-    }
-}
-
-#[tokio::test]
 async fn wrong_usage_is_64() {
     let server = RedisServer::start();
     for words in [
@@ -83,7 +69,51 @@ async fn wrong_usage_is_64() {
         &["run", "-k", "a{b", "--", "true"],
         &["run", "-k", "a", "--prefix", "{", "--", "true"],
         &["run", "-k", "a", "--url", "http://localhost/", "--", "true"],
+        &["run", "-k", "a", "--permits", "0", "--", "true"],
+        &["run", "-k", "a", "--permits", "many", "--", "true"],
+        &["run", "-k", "a", "--shared", "--permits", "2", "--", "true"],
+        &["run", "-k", "a", "--take", "2", "--", "true"],
+        &[
+            "run",
+            "-k",
+            "a",
+            "--permits",
+            "2",
+            "--take",
+            "0",
+            "--",
+            "true",
+        ],
+        &[
+            "run",
+            "-k",
+            "a",
+            "--permits",
+            "2",
+            "--take",
+            "3",
+            "--",
+            "true",
+        ],
         &["wait"],
+        &["ls", "--watch", "order:*"],
+        &["ls", "--watch", "1ms"],
+        &["ls", "--watch", "25h"],
+        &["top", "--interval", "1ms"],
+        &["inspect", "a", "--interval", "1s"],
+        &["release", "a", "--yes"],
+        &["release", "a", "--yes", "--revoke", "--force"],
+        &["release", "a", "--yes", "--ask", "--revoke"],
+        &["release", "a", "--yes", "--token", "x"],
+        &["release", "a", "--yes", "--wait", "1s", "--force"],
+        &["release", "a", "--yes", "--wait", "1s", "--token", "1"],
+        &["elect", "a", "--value", &"x".repeat(1025), "--", "true"],
+        &["extend", "a", "--token", "1"],
+        &["extend", "a", "--lease", "1m"],
+        &["extend", "a", "--token", "1", "--lease", "25h"],
+        &["extend", "a", "--token", "1", "--lease", "0s"],
+        &["postgres", "schema", "--schema", "a\"b"],
+        &["postgres", "schema", "--durability", "ram"],
         &["man", "nosuch"],
         &["completions", "nosuch"],
     ] {
