@@ -1,15 +1,14 @@
 //! `rlock elect` and `rlock leader`: one host leads, and the command runs in each of its terms.
 
-use std::{iter, process::Command};
+use std::process::Command;
 
-use rlock_testkit::{RedisServer, eventually};
+use rlock_testkit::RedisServer;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
-    common::{LONG, Running, is_running, run, run_until, start},
+    common::{Running, is_running, run, run_until, start, until_queued},
     holders::objects,
-    terminal::Shell,
 };
 
 /// Shows its term, and runs until a signal.
@@ -30,14 +29,6 @@ async fn term(running: &mut Running) -> u64 {
     line.parse().unwrap_or_else(|_| panic!("no term: {line}"))
 }
 
-/// Returns when a candidate waits to lead.
-async fn until_queued(server: &RedisServer) {
-    eventually(LONG, "another one campaigns", async || {
-        server.exists("lock:{a}:queue").await
-    })
-    .await;
-}
-
 /// Asks the leader to resign, until it has received that.
 async fn ask_to_resign(server: &RedisServer) {
     let text = "lock `a`: its holder was asked to release it, and does so when it is ready";
@@ -52,7 +43,7 @@ async fn another_host_leads_when_the_leader_is_killed() {
     let mut one = electing(&server, &["--lease", "2s"], LEAD);
     let first = term(&mut one).await;
     let mut other = electing(&server, &["--lease", "2s"], LEAD);
-    until_queued(&server).await;
+    until_queued(&server, "a").await;
     one.kill();
     assert!(term(&mut other).await > first);
 }
@@ -67,7 +58,7 @@ async fn a_leader_that_is_stopped_resigns_at_once_and_ends_with_the_status_of_it
     let mut one = electing(&server, &options, script);
     let first = term(&mut one).await;
     let mut other = electing(&server, &options, script);
-    until_queued(&server).await;
+    until_queued(&server, "a").await;
     // For the command alone: a candidate has none.
     other.signal(Signal::USR1);
     one.signal(Signal::USR1);
@@ -76,7 +67,7 @@ async fn a_leader_that_is_stopped_resigns_at_once_and_ends_with_the_status_of_it
     one.end().await.exits(7);
     assert!(term(&mut other).await > first);
     let candidate = electing(&server, &options, script);
-    until_queued(&server).await;
+    until_queued(&server, "a").await;
     candidate.signal(Signal::INT);
     candidate.end().await.exits(130);
     assert!(
@@ -150,7 +141,7 @@ async fn a_leader_that_is_asked_to_resign_finishes_its_work_and_campaigns_again(
     let mut latest = term(&mut one).await;
     let mut other = electing(&server, &options, FINISH);
     for _ in 0..2 {
-        until_queued(&server).await;
+        until_queued(&server, "a").await;
         ask_to_resign(&server).await;
         one.expect("asked").await;
         let pid = format!("\"pid\":{},", one.pid());
@@ -223,72 +214,6 @@ async fn a_silent_leader_is_shown_even_if_its_term_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_refused_candidate_leads_once_an_operator_ends_the_refusal() {
-    let rules = "on >secret ~* &* +@all";
-    let server = RedisServer::builder().acl_user("locker", rules).start();
-    server.set_user("locker", "-evalsha").await;
-    let words = ["elect", "a", "--", "sh", "-c", LEAD];
-    let mut candidate = start(&server.url_as("locker", "secret"), &words);
-    candidate.logs("the store refuses the candidate").await;
-    server.set_user("locker", "+evalsha").await;
-    assert!(term(&mut candidate).await > 0);
-}
-
-#[tokio::test]
-async fn a_leader_is_asked_to_resign_only_after_a_question_or_with_yes() {
-    let server = RedisServer::start();
-    let mut leader = electing(&server, &[], LEAD);
-    let term = term(&mut leader).await;
-    let outcome = run(&server, &["release", "a", "--ask"]).await.exits(64);
-    assert!(
-        outcome.log.contains("`--yes` sends the request"),
-        "{outcome:?}"
-    );
-
-    let mut shell = Shell::start(&server);
-    // A leader that is slow to reply has not received the request.
-    let resign = r#"rlock release a --ask; echo "status-$?-""#;
-    let mut replies = ["n"].into_iter().chain(iter::repeat("y"));
-    let mut status = 1;
-    while status != 0 {
-        shell.type_line(resign);
-        shell.shows("lock `a` is held by ").await;
-        shell
-            .shows("; asking the holder to release it; it does so when it is ready")
-            .await;
-        shell.shows("Continue? [y/N] ").await;
-        let reply = replies.next().expect("no end");
-        shell.type_line(reply);
-        if reply == "n" {
-            shell.shows("the question was not confirmed").await;
-        }
-        shell.shows("status-").await;
-        shell.shows("-").await;
-        status = shell.last_number();
-    }
-    assert!(self::term(&mut leader).await > term, "it campaigns again");
-}
-
-#[tokio::test]
-async fn a_leader_that_changes_before_the_reply_is_not_asked_to_resign() {
-    let server = RedisServer::start();
-    let mut one = electing(&server, &[], LEAD);
-    term(&mut one).await;
-    let mut other = electing(&server, &[], LEAD);
-    until_queued(&server).await;
-    let mut shell = Shell::start(&server);
-    shell.type_line("rlock release a --ask");
-    shell.shows("Continue? [y/N] ").await;
-    one.signal(Signal::TERM);
-    term(&mut other).await;
-    shell.type_line("y");
-    shell
-        .shows("the lock was released or changed hands in the meantime")
-        .await;
-    shell.is_back_after(1).await;
-}
-
-#[tokio::test]
 async fn a_leader_is_shown_with_its_term_and_its_value() {
     let server = RedisServer::start();
     let mut leader = electing(&server, &["--value", "10.0.3.7:8080"], LEAD);
@@ -328,33 +253,6 @@ async fn a_leader_is_shown_with_its_term_and_its_value() {
     .await;
     let mut top = start(&server, &["top"]);
     while !top.line().await.contains(&shown) {}
-}
-
-#[tokio::test]
-async fn a_value_of_a_kilobyte_is_announced_and_a_longer_one_exits_with_64() {
-    let server = RedisServer::start();
-    let longest = "x".repeat(1024);
-    let mut leader = electing(&server, &["--value", &longest], LEAD);
-    term(&mut leader).await;
-    run_until(&server, &["leader", "a"], &format!(", value {longest}")).await;
-    // A list is not as wide as the value.
-    let list = run_until(&server, &["ls"], "[xxx").await.output;
-    assert!(list[0].chars().count() < 200, "{list:?}");
-    let words = [
-        "elect",
-        "a",
-        "--value",
-        &format!("{longest}x"),
-        "--",
-        "true",
-    ];
-    let outcome = run(&server, &words).await.exits(64);
-    assert!(
-        outcome
-            .log
-            .contains("a leader announces at most 1,024 bytes"),
-        "{outcome:?}"
-    );
 }
 
 /// Reads lines of an observer until this term or a later one. Terms are in order. Returns whether it has seen that there

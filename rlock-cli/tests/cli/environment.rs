@@ -20,20 +20,6 @@ async fn environment_of(server: &RedisServer, options: &[&str]) -> BTreeMap<Stri
 }
 
 #[tokio::test]
-async fn the_command_knows_its_lock() {
-    let server = RedisServer::start();
-    let first = environment_of(&server, &["-k", "order:42"]).await;
-    assert_eq!(first["RLOCK_KEY"], "order:42");
-    assert_eq!(first["RLOCK_KEYS"], "1");
-    let token = |environment: &BTreeMap<String, String>| -> u64 {
-        environment["RLOCK_TOKEN"].parse().expect("a number")
-    };
-    let second = environment_of(&server, &["-k", "order:42"]).await;
-    assert!(token(&second) > token(&first), "{first:?} {second:?}");
-    assert_ne!(second["RLOCK_OWNER"], first["RLOCK_OWNER"]);
-}
-
-#[tokio::test]
 async fn the_owner_is_the_one_that_the_server_knows() {
     let server = RedisServer::start();
     let script = ["--", "sh", "-c", "echo $RLOCK_OWNER; cat"];

@@ -1,10 +1,10 @@
 //! Holders of locks for the tests of several subcommands, and common tests of these subcommands.
 
 use rlock_core::LockClient;
-use rlock_testkit::{RedisServer, eventually, port};
+use rlock_testkit::{RedisServer, port};
 use serde_json::Value;
 
-use crate::common::{LONG, Outcome, run, run_until};
+use crate::common::{Outcome, run, run_until, until_queued};
 
 /// The subcommands that connect to the store, with their arguments.
 const CONNECTING: [&[&str]; 10] = [
@@ -108,10 +108,7 @@ async fn an_operator_who_looks_needs_the_permissions_of_the_page() {
     let _shared = shared.expect("free");
     let waiter =
         tokio::spawn(async move { waiter.lock("order:42").wait_forever().acquire().await });
-    eventually(LONG, "it waits", async || {
-        server.exists("lock:{order:42}:queue").await
-    })
-    .await;
+    until_queued(&server, "order:42").await;
     let () = server.command(&["ACL", "LOG", "RESET"]).await;
     for (words, expected) in [
         (&["ls"][..], "order:42"),

@@ -4,7 +4,7 @@ use rlock_testkit::{RedisServer, eventually};
 use serde_json::Value;
 
 use crate::{
-    common::{LONG, Running, hold, run, run_until, start},
+    common::{LONG, Running, hold, run, run_until, start, until_queued},
     holders::{client, objects},
     terminal::{CTRL_C, Shell},
 };
@@ -40,10 +40,7 @@ async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
     let waiter = start(&server, &["run", "-k", "order:42", "--", "true"]);
-    eventually(LONG, "it waits", async || {
-        server.exists("lock:{order:42}:queue").await
-    })
-    .await;
+    until_queued(&server, "order:42").await;
     let pid = format!("(pid {})", holder.pid());
     // Both have replied in time.
     let mut output = Vec::new();
@@ -224,6 +221,4 @@ async fn a_lock_is_watched_with_one_line_for_each_change() {
     }
     shell.press(CTRL_C);
     shell.is_back_after(130).await;
-    let words = ["inspect", "k", "--interval", "1s"];
-    run("redis://localhost/", &words).await.exits(64);
 }

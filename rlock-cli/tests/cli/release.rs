@@ -3,10 +3,15 @@
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::{
-    common::{LONG, Outcome, hold, hold_stubbornly, is_running, run, run_until, start},
+    common::{
+        LONG, Outcome, hold, hold_stubbornly, is_running, run, run_until, start, until_queued,
+    },
     holders::{client, objects},
     terminal::Shell,
 };
+
+/// The ways to release a lock.
+const WAYS: [&[&str]; 4] = [&["--ask"], &["--revoke"], &["--token", "1"], &["--force"]];
 
 async fn release(server: &RedisServer, words: &[&str]) -> Outcome {
     run(&server, &[&["release", "order:42"], words].concat()).await
@@ -16,12 +21,7 @@ async fn release(server: &RedisServer, words: &[&str]) -> Outcome {
 async fn release_without_a_terminal_requires_yes() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
-    for way in [
-        &["--ask"][..],
-        &["--revoke"],
-        &["--token", "1"],
-        &["--force"],
-    ] {
+    for way in WAYS {
         let outcome = release(&server, way).await.exits(64);
         assert!(outcome.log.contains("--yes"), "{way:?}: {outcome:?}");
     }
@@ -30,31 +30,9 @@ async fn release_without_a_terminal_requires_yes() {
 }
 
 #[tokio::test]
-async fn release_needs_exactly_one_of_revoke_force_and_token() {
-    for words in [
-        &["--yes"][..],
-        &["--yes", "--revoke", "--force"],
-        &["--yes", "--ask", "--revoke"],
-        &["--yes", "--token", "x"],
-    ] {
-        run(
-            "redis://localhost/",
-            &[&["release", "order:42"], words].concat(),
-        )
-        .await
-        .exits(64);
-    }
-}
-
-#[tokio::test]
 async fn a_free_lock_is_not_released() {
     let server = RedisServer::start();
-    for way in [
-        &["--ask"][..],
-        &["--revoke"],
-        &["--token", "1"],
-        &["--force"],
-    ] {
+    for way in WAYS {
         let outcome = release(&server, &[way, &["--yes", "--json"]].concat())
             .await
             .exits(1);
@@ -129,10 +107,7 @@ async fn a_holder_that_is_asked_stops_its_command_and_may_be_waited_for() {
         &url,
         &[&["run", "-k", "order:42", "--"], &script[..]].concat(),
     );
-    eventually(LONG, "the next one waits", async || {
-        server.exists("lock:{order:42}:queue").await
-    })
-    .await;
+    until_queued(&server, "order:42").await;
 
     let ask = ["release", "order:42", "--revoke", "--yes"];
     run_until(&url, &ask, &format!("(pid {})", holder.pid())).await;
@@ -171,14 +146,6 @@ async fn a_holder_that_is_asked_stops_its_command_and_may_be_waited_for() {
     next.expect("next").await;
     let outcome = waiting.end().await.exits(0);
     assert_eq!(objects(&outcome)[0]["released"], true);
-}
-
-#[tokio::test]
-async fn only_a_holder_that_is_asked_is_waited_for() {
-    for way in [&["--force"][..], &["--token", "1"]] {
-        let words = [&["release", "order:42", "--wait", "1s", "--yes"], way].concat();
-        run("redis://localhost/", &words).await.exits(64);
-    }
 }
 
 #[tokio::test]

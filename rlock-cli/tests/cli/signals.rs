@@ -5,7 +5,7 @@ use std::process::Command;
 use rlock_testkit::{RedisServer, eventually};
 use rustix::process::Signal;
 
-use crate::common::{LONG, Running, hold, start};
+use crate::common::{LONG, Running, hold, start, until_queued};
 
 const FORWARDED: [(&str, Signal); 6] = [
     ("HUP", Signal::HUP),
@@ -47,10 +47,7 @@ async fn a_signal_while_waiting_ends_rlock_and_takes_nothing() {
     for (name, signal) in [("INT", Signal::INT), ("TERM", Signal::TERM)] {
         let words = ["run", "-v", "-k", "a", "--", "echo", "ran"];
         let waiter = start(&server, &words);
-        eventually(LONG, "it waits", async || {
-            server.exists("lock:{a}:queue").await
-        })
-        .await;
+        until_queued(&server, "a").await;
         waiter.signal(signal);
         let outcome = waiter.end().await.exits(128 + signal.as_raw());
         assert!(outcome.output.is_empty(), "{name}: {outcome:?}");

@@ -2,7 +2,7 @@
 
 use rlock_testkit::RedisServer;
 
-use crate::common::{Running, rlock, run, run_until, start};
+use crate::common::{Running, run, run_until, start};
 
 /// Starts a run that holds two locks, until its input ends.
 async fn holding(url: &str, options: &[&str]) -> Running {
@@ -42,38 +42,6 @@ async fn shows(url: &str) {
         .await
         .exits(0);
     holder.end().await.exits(124);
-}
-
-#[tokio::test]
-async fn a_server_by_a_unix_socket_and_with_a_password() {
-    let server = RedisServer::builder().password("secret").start();
-    excludes(&server.unix_url(), &[]).await;
-    excludes(&server.url(), &[]).await;
-}
-
-#[tokio::test]
-async fn a_server_by_tls() {
-    let server = RedisServer::builder().tls().start();
-    let with_roots = |words: &[&str], roots: Option<&std::path::Path>| {
-        let mut command = rlock(&server.tls_url(), words);
-        match roots {
-            Some(roots) => command
-                .env("SSL_CERT_FILE", roots)
-                .env_remove("SSL_CERT_DIR"),
-            None => command
-                .env_remove("SSL_CERT_FILE")
-                .env_remove("SSL_CERT_DIR"),
-        };
-        Running::start(command)
-    };
-    let words = ["run", "-k", "a", "--", "echo", "ran"];
-    with_roots(&words, Some(server.ca_path()))
-        .end()
-        .await
-        .exits(0);
-    // The default wait is not for a server that is not trusted.
-    let other = with_roots(&words, None).end().await.exits(69);
-    assert!(other.output.is_empty(), "{other:?}");
 }
 
 #[tokio::test]

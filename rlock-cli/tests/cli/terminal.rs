@@ -1,11 +1,10 @@
 //! Tests under a shell with job control, with its own terminal.
 
 use std::{
-    env, fs,
+    fs,
     fs::File,
     io::{Read as _, Write as _},
     os::fd::OwnedFd,
-    path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread,
@@ -20,7 +19,7 @@ use rustix::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::common::{LONG, Scratch, is_running, state_of};
+use crate::common::{LONG, Scratch, is_running, path, state_of, until_queued};
 
 pub(crate) const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -59,15 +58,10 @@ impl Shell {
         stop_ignoring_signals();
         let (terminal, device) = open_terminal();
         let stream = || Stdio::from(device.try_clone().expect("a descriptor"));
-        let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
-        let directory = program.parent().expect("a directory").display();
         let process = Command::new("setsid")
             .arg("--ctty")
             .args(words)
-            .env(
-                "PATH",
-                format!("{directory}:{}", env::var("PATH").unwrap_or_default()),
-            )
+            .env("PATH", path())
             .env("RLOCK_URL", server.url())
             .env("PS1", "")
             .stdin(stream())
@@ -223,10 +217,7 @@ async fn ctrl_c_interrupts_the_command_and_a_wait() {
     shell.type_line("rlock run -k a -- sleep 600 &");
     eventually(LONG, "it holds", async || server.exists("lock:{a}").await).await;
     shell.type_line("rlock run -k a -- true");
-    eventually(LONG, "it waits", async || {
-        server.exists("lock:{a}:queue").await
-    })
-    .await;
+    until_queued(&server, "a").await;
     shell.press(CTRL_C);
     shell.is_back_after(130).await;
     shell.type_line("kill %1; wait %1");

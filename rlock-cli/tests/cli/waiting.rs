@@ -36,11 +36,13 @@ async fn the_wait_for_a_server_that_stays_down_ends() {
 
 #[tokio::test]
 async fn a_store_that_refuses_the_client_is_not_waited_for() {
-    let server = RedisServer::builder().password("secret").start();
+    let server = RedisServer::builder().password("secret").tls().start();
     let address = server.address();
     for (url, expected) in [
         (format!("redis://:wrong@{address}/"), 69),
         (format!("redis-cluster://:secret@{address}"), 69),
+        // Its authority is unknown.
+        (server.tls_url(), 69),
         (format!("http://{address}/"), 64),
         (format!("redis://{address}/x"), 64),
     ] {
