@@ -2,18 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
-use std::time::{Duration, Instant};
-use std::{io, thread};
+use std::process::Command;
 
 use super::corpus::Source;
 use super::diagnostics::Diagnostic;
 use super::project::{Outcome, Project};
-
-/// The time limit of a program.
-const RUN: Duration = Duration::from_secs(60);
 
 /// The kind of a difference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Deserialize)]
@@ -203,34 +197,14 @@ fn run_both(plain: &Path, locked: &Path) -> Result<Vec<Finding>, String> {
 /// The output of a program: a name and a value on each line.
 fn values(program: &Path) -> Result<BTreeMap<String, String>, String> {
     let name = program.display();
-    let (status, printed) =
-        run(program).map_err(|error| format!("{name} does not run: {error}"))?;
-    if !status.success() {
-        return Err(format!("{name} failed, {status}:\n{printed}"));
+    let run = Command::new(program).output();
+    let run = run.map_err(|error| format!("{name} does not run: {error}"))?;
+    let [printed, errors] = [&run.stdout, &run.stderr].map(|text| String::from_utf8_lossy(text));
+    if !run.status.success() {
+        return Err(format!("{name} failed, {}:\n{printed}{errors}", run.status));
     }
     let values = printed.lines().filter_map(|line| line.split_once('\t'));
     Ok(values
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect())
-}
-
-/// Runs a program, and kills it if it hangs. Its output exceeds a pipe's buffer.
-fn run(program: &Path) -> io::Result<(ExitStatus, String)> {
-    let printed = program.with_extension("printed");
-    let file = File::create(&printed)?;
-    let mut child = Command::new(program)
-        .stdout(file.try_clone()?)
-        .stderr(file)
-        .spawn()?;
-    let deadline = Instant::now() + RUN;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if Instant::now() > deadline {
-            child.kill()?;
-        }
-        thread::sleep(Duration::from_millis(5));
-    };
-    Ok((status, fs::read_to_string(&printed)?))
 }
