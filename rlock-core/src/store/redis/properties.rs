@@ -11,8 +11,7 @@ use rlock_proto::{
     escape_control::breaks_the_line,
     key::Key,
     lease::Time,
-    owner::OwnerId,
-    store::{Acquired, GRACE, Notification, TOO_LARGE_FENCE},
+    store::{Acquired, GRACE, Notification},
 };
 use uuid::Uuid;
 

@@ -1,7 +1,7 @@
 //! Checks the properties with random input.
 
 use proptest::{collection::vec, prelude::*};
-use rlock_proto::mode::LockMode;
+use rlock_proto::{mode::LockMode, owner::OwnerId, store::TOO_LARGE_FENCE};
 
 use super::*;
 
