@@ -1,7 +1,6 @@
 //! Rounds of two processes that write under the same lock, the older of which is paused beyond its lease.
 
 use std::{
-    collections::BTreeMap,
     fmt, process,
     str::FromStr,
     sync::{
@@ -20,7 +19,7 @@ use crate::session::{Database, Session};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Where the older process is paused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// With the lock, and no transaction.
     BeforeBegin,
@@ -97,7 +96,7 @@ pub struct Place {
 }
 
 /// What a round varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Of [`Database::modes`].
     pub mode: &'static str,
@@ -138,7 +137,7 @@ impl Case {
     }
 }
 
-/// What rounds found. Its `Display` has the cells of a row: stops, overtaken, stale commits, lost updates.
+/// What rounds found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// How often a process was paused beyond its lease.
@@ -169,20 +168,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            stops, overtaken, ..
-        } = self;
-        write!(
-            f,
-            "{stops} | {overtaken} | {} | {}",
-            self.stale_commits, self.lost_updates
-        )
-    }
-}
-
-/// Runs all cases, on several pairs of processes at a time. Prints a row for each mode, and returns the sum.
+/// Runs all cases, on several pairs of processes at a time, and returns the sum.
 ///
 /// Panics if the newer process of a round does not commit, or if the guard lets an overtaken process write, or refuses
 /// one that was not.
@@ -200,24 +186,16 @@ pub async fn run(place: &Place, cases: Vec<Case>, pairs: usize) -> Tally {
         let cases = Arc::clone(&cases);
         tasks.spawn(async move {
             let next = || cases.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let mut tallies = Vec::new();
+            let mut sum = Tally::default();
             while let Some(case) = next() {
-                tallies.push((case, pair.round(case).await));
+                sum.add(pair.round(case).await);
             }
-            tallies
+            sum
         });
     }
-    let mut rows: BTreeMap<_, Tally> = BTreeMap::new();
     let mut sum = Tally::default();
-    for (case, tally) in tasks.join_all().await.concat() {
-        rows.entry((case.is_guarded, case.mode))
-            .or_default()
-            .add(tally);
+    for tally in tasks.join_all().await {
         sum.add(tally);
-    }
-    for ((is_guarded, mode), tally) in rows {
-        let (database, guard) = (place.database, if is_guarded { "with" } else { "without" });
-        println!("| {database:?} | {mode} | {guard} | {tally} |");
     }
     sum
 }

@@ -4,9 +4,11 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::PATIENCE;
 
 /// A child process that is killed when this is dropped, and by a shell if the test process dies before it can drop this.
 #[derive(Debug)]
@@ -73,6 +75,18 @@ impl LeashedChild {
             self.signal(Signal::CONT);
         }
         self.paused = false;
+    }
+
+    /// Sends a signal that asks the process to end. Returns false if it has not ended a minute later.
+    pub(crate) fn end_by(&mut self, signal: Signal) -> bool {
+        if self.exited().is_none() {
+            self.signal(signal);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while self.exited().is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.exited().is_some()
     }
 
     /// Sends SIGKILL, which a stopped process obeys too, and reaps the process.

@@ -11,6 +11,7 @@ mod cluster;
 mod eventually;
 mod executor;
 pub mod leftovers;
+pub mod package;
 mod pooler;
 pub mod port;
 mod postgres;

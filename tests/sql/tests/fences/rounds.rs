@@ -78,10 +78,9 @@ async fn hundreds_of_rounds_find_no_stale_write_in_postgres_and_sqlite() {
 #[ignore = "scripts/test-all sql"]
 async fn behind_pgbouncer_no_write_is_stale_or_lost() {
     let (redis, server) = (RedisServer::start(), Server::start(Postgres));
-    // Four pairs have at most eight transactions open.
-    let bouncer = server.pgbouncer(8);
+    let (_pooler, url) = server.pooler();
     let cases = Case::all(Postgres, true).repeat(5);
-    let place = place(&redis, Postgres, &server, &bouncer.url);
+    let place = place(&redis, Postgres, &server, &url);
     let tally = run(&place, cases, 4).await;
     assert_eq!(tally.bad(), 0, "{tally:?}");
 }
