@@ -4,7 +4,6 @@ mod drivers;
 mod guards;
 mod one_database;
 mod open_transactions;
-mod program;
 mod rounds;
 
 use rlock_sql::{Server, rounds::Place, session::Database};
