@@ -11,8 +11,6 @@ mod ours_on_each;
 mod postgres;
 mod raw;
 mod raw_on_all;
-mod redis_lock;
-mod retaining;
 mod rlock;
 mod rslock;
 mod rw_lock;
@@ -20,10 +18,11 @@ mod rw_lock;
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use anyhow::Result;
-use clap::ValueEnum;
+use rlock_core::{LockClient, StoreUrl};
 use rlock_testkit::RedisServer;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+use self::ours::Ours;
 use crate::clock;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -37,11 +36,14 @@ pub(crate) const RETAIN: Duration = Duration::from_secs(1);
 /// The pause of a writer among readers.
 const BETWEEN_WRITES: Duration = Duration::from_millis(100);
 
+/// The number of keys that a task uses in turn, so that it never finds its own retained lock.
+const APART: usize = 256;
+
 /// The pause of polling peers between two attempts. Their defaults are 20 to 100 times as long, and
 /// would dominate the figures.
 pub(crate) const RETRY: Duration = Duration::from_millis(5);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// `SET NX PX` and a script that compares and deletes: the minimum for a lock.
     Raw,
@@ -52,10 +54,8 @@ pub(crate) enum Kind {
     /// `tokio::sync::Mutex`, limited to one process: the maximum for a local hand-over.
     Mutex,
     /// `tokio::sync::RwLock` for readers: the maximum for shared holds within one process.
-    #[value(name = "rw-lock")]
     RwLock,
     /// The same with one write in 20 calls.
-    #[value(name = "rw-lock-few-writes")]
     RwLockFewWrites,
     /// `PEXPIRE` in pipelines of 500: the minimum for a renewal.
     Pexpire,
@@ -68,17 +68,9 @@ pub(crate) enum Kind {
     OursNested,
     /// With a strict order of processes.
     OursStrict,
-    /// With up to four local hand-overs in a row.
-    #[value(name = "ours-handovers-4")]
-    OursHandovers4,
-    /// With up to 64 local hand-overs in a row.
-    #[value(name = "ours-handovers-64")]
-    OursHandovers64,
     /// With a retention of one second.
-    #[value(name = "ours-retaining")]
     OursRetaining,
     /// With a retention of one millisecond, and another key each time.
-    #[value(name = "ours-retaining-briefly")]
     OursRetainingBriefly,
     /// With a key that another process retains.
     OursRetainedElsewhere,
@@ -89,7 +81,6 @@ pub(crate) enum Kind {
     /// A lock that the tasks share.
     OursShared,
     /// The same with one write in 20 calls.
-    #[value(name = "ours-shared-few-writes")]
     OursSharedFewWrites,
     /// A task that writes every 100 ms.
     OursWriter,
@@ -97,7 +88,6 @@ pub(crate) enum Kind {
     Rlock,
     AsyncRedisLock,
     DistributedLock,
-    RedisLock,
     /// Two prepared statements with the same writes in Postgres.
     PostgresFloor,
     /// An advisory lock of Postgres.
@@ -108,12 +98,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const PEERS: [Self; 5] = [
+    pub(crate) const PEERS: [Self; 4] = [
         Self::Rslock,
         Self::Rlock,
         Self::AsyncRedisLock,
         Self::DistributedLock,
-        Self::RedisLock,
     ];
 
     pub(crate) const POSTGRES_PEERS: [Self; 3] = [
@@ -136,8 +125,6 @@ impl Kind {
             Self::Ours => "ours",
             Self::OursNested => "ours, nested",
             Self::OursStrict => "ours, max_local_handovers(0)",
-            Self::OursHandovers4 => "ours, max_local_handovers(4)",
-            Self::OursHandovers64 => "ours, max_local_handovers(64)",
             Self::OursRetaining => "ours, retain = 1s",
             Self::OursRetainingBriefly => "ours, retain = 1ms",
             Self::OursRetainedElsewhere => "ours, retained elsewhere",
@@ -150,7 +137,6 @@ impl Kind {
             Self::Rlock => "rlock",
             Self::AsyncRedisLock => "async-redis-lock",
             Self::DistributedLock => "distributed-lock",
-            Self::RedisLock => "redis-lock",
             Self::PostgresFloor => "two statements",
             Self::PgAdvisoryLock => "sqlx, PgAdvisoryLock",
             Self::DistributedLockPostgres => "distributed-lock-postgres",
@@ -167,12 +153,6 @@ impl Kind {
         self.name().starts_with("ours")
     }
 
-    /// Returns the name in the command line of a worker.
-    pub(crate) fn argument(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
     /// Prepares the server before tasks contend for `key`.
     pub(crate) async fn prepare(self, server: &RedisServer, key: &str) {
         if self == Self::Blpop {
@@ -184,7 +164,8 @@ impl Kind {
     pub(crate) async fn connect(self, url: &str, lease: Duration) -> Result<Box<dyn Contestant>> {
         use postgres::Postgres;
         use raw::Batch;
-        use rw_lock::Calls;
+        use rw_lock::{Calls, RwLocks};
+        let ours = LockClient::builder().default_lease(lease);
         Ok(match self {
             Self::Raw | Self::Pexpire => {
                 Box::new(raw::Raw::connect(url, lease, Batch::Pipeline).await?)
@@ -192,30 +173,31 @@ impl Kind {
             Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
             Self::Mutex => Box::new(mutex::Mutexes::default()),
-            Self::RwLock => Box::new(rw_lock::RwLocks::new(Calls::Reads)),
-            Self::RwLockFewWrites => Box::new(rw_lock::RwLocks::new(Calls::FewWrites)),
-            Self::OursShared => Box::new(rw_lock::Shared::connect(url, Calls::Reads).await?),
+            Self::RwLock => Box::new(RwLocks::of_tokio(Calls::Reads)),
+            Self::RwLockFewWrites => Box::new(RwLocks::of_tokio(Calls::FewWrites)),
+            Self::OursShared => Box::new(RwLocks::of(ours.connect(url).await?, Calls::Reads)),
             Self::OursSharedFewWrites => {
-                Box::new(rw_lock::Shared::connect(url, Calls::FewWrites).await?)
+                Box::new(RwLocks::of(ours.connect(url).await?, Calls::FewWrites))
             }
             Self::OursWriter => {
-                Box::new(rw_lock::Shared::connect(url, Calls::Writes(BETWEEN_WRITES)).await?)
+                let calls = Calls::Writes(BETWEEN_WRITES);
+                Box::new(RwLocks::of(ours.connect(url).await?, calls))
             }
-            Self::Ours | Self::OursAtCluster => {
-                Box::new(ours::Ours::connect(url, lease, None).await?)
+            Self::Ours | Self::OursAtCluster => Box::new(Ours::new(ours.connect(url).await?)),
+            Self::OursNested => Box::new(ours::Nested(Ours::new(ours.connect(url).await?))),
+            Self::OursStrict => {
+                Box::new(Ours::new(ours.max_local_handovers(0).connect(url).await?))
             }
-            Self::OursNested => {
-                Box::new(ours::Nested(ours::Ours::connect(url, lease, None).await?))
-            }
-            Self::OursStrict => Box::new(ours::Ours::connect(url, lease, Some(0)).await?),
-            Self::OursHandovers4 => Box::new(ours::Ours::connect(url, lease, Some(4)).await?),
-            Self::OursHandovers64 => Box::new(ours::Ours::connect(url, lease, Some(64)).await?),
             Self::OursRetaining => {
-                Box::new(retaining::Retaining::connect(url, lease, RETAIN, 1).await?)
+                let client = ours.default_retain(RETAIN).connect(url).await?;
+                Box::new(Ours::retaining(client, 1))
             }
             Self::OursRetainingBriefly => {
-                let (retain, keys) = (Duration::from_millis(1), retaining::APART);
-                Box::new(retaining::Retaining::connect(url, lease, retain, keys).await?)
+                let client = ours
+                    .default_retain(Duration::from_millis(1))
+                    .connect(url)
+                    .await?;
+                Box::new(Ours::retaining(client, APART))
             }
             Self::BareScripts => Box::new(bare_scripts::BareScripts::connect(url, lease).await?),
             Self::Rslock => Box::new(rslock::Rslock::connect(vec![url.to_owned()], lease)),
@@ -226,7 +208,6 @@ impl Kind {
             Self::DistributedLock => {
                 Box::new(distributed_lock::Distributed::connect(url, lease).await?)
             }
-            Self::RedisLock => Box::new(redis_lock::RedisLock::connect(url, lease).await?),
             Self::PostgresFloor => Box::new(Postgres::connect(url, postgres::FLOOR).await?),
             Self::PgAdvisoryLock => Box::new(Postgres::connect(url, postgres::SQLX).await?),
             Self::DistributedLockPostgres => {
@@ -249,7 +230,10 @@ impl Kind {
         Ok(match self {
             Self::RawOnAll => Box::new(raw_on_all::RawOnAll::connect(urls, lease).await?),
             Self::OursOnEach => Box::new(ours_on_each::OursOnEach::connect(urls, lease).await?),
-            Self::Ours => Box::new(ours::Ours::connect_to_quorum(urls, lease).await?),
+            Self::Ours => {
+                let builder = LockClient::builder().default_lease(lease);
+                Box::new(Ours::new(builder.connect(StoreUrl::quorum(urls)).await?))
+            }
             Self::Rslock => Box::new(rslock::Rslock::connect(urls.to_vec(), lease)),
             _ => anyhow::bail!("{self} knows no quorum"),
         })
@@ -259,12 +243,6 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-impl Serialize for Kind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 

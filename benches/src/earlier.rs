@@ -1,7 +1,7 @@
 //! Which rows of this framework are worse than in an earlier run, by their ratio to the floor.
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{contestant::Kind, metric::Metric, results::Results};
 
@@ -18,7 +18,7 @@ pub(crate) fn worse(all: &[Results], earlier: &str) -> Result<Vec<String>> {
         for &kind in results.contestants.iter().filter(ours) {
             for &metric in results.metrics.iter().filter(|metric| metric.compares()) {
                 let now = results.ratio(kind, metric);
-                let Some(then) = ratio(&earlier, results, kind, metric)? else {
+                let Some(then) = ratio(&earlier, results, kind, metric) else {
                     continue;
                 };
                 let factor = if metric.more_is_better() {
@@ -43,19 +43,17 @@ pub(crate) fn worse(all: &[Results], earlier: &str) -> Result<Vec<String>> {
 }
 
 /// Returns the ratio to the floor in the earlier run, if it has one.
-fn ratio(earlier: &Value, results: &Results, kind: Kind, metric: Metric) -> Result<Option<f64>> {
-    let (scenario, network) = (
-        serde_json::to_value(results.scenario)?,
-        serde_json::to_value(results.network)?,
-    );
-    let (kind, metric) = (serde_json::to_value(kind)?, serde_json::to_value(metric)?);
-    let list = |of: &Value, name: &str| of[name].as_array().cloned().unwrap_or_default();
-    let is_same = |table: &Value| table["scenario"] == scenario && table["network"] == network;
-    let table = list(earlier, "scenarios").into_iter().find(is_same);
-    let rows = table.map(|table| list(&table, "contestants"));
-    let row = rows.and_then(|rows| rows.into_iter().find(|row| row["name"] == kind));
-    let metric = metric.as_str().context("a name")?;
-    Ok(row.and_then(|row| row["figures"][metric]["ratio_to_floor"].as_f64()))
+fn ratio(earlier: &Value, results: &Results, kind: Kind, metric: Metric) -> Option<f64> {
+    let row = json!({
+        "scenario": results.scenario,
+        "network": results.network,
+        "contestant": kind.name(),
+        "metric": metric,
+    });
+    let row = row.as_object()?;
+    let mut figures = earlier["figures"].as_array()?.iter();
+    let figure = figures.find(|figure| row.iter().all(|(name, value)| figure[name] == *value))?;
+    figure["ratio_to_floor"].as_f64()
 }
 
 #[cfg(test)]

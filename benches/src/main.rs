@@ -37,8 +37,8 @@ use rlock_benches::statistics;
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    if let Some(Command::Worker(role)) = options.command {
-        worker::work(role)?;
+    if let Some(Command::Worker { role }) = options.command {
+        worker::work(serde_json::from_str(&role)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let started = Instant::now();
@@ -91,8 +91,7 @@ A change is a grant to another task than the one before. Commands are those of c
 scripts call; executed ones are all that the server counts. Waits count from the call of acquire to the grant.
 Peers that poll sleep 5 ms between attempts where they wait (rslock: up to 5 ms), instead of their
 defaults of 100 ms and more; distributed-lock does not wait at all, so its caller polls for it.
-redis-lock has no renewal, and so no row among the idle locks. Leases: 30 s; idle locks 3 s, but
-1.5 s for rslock, which renews half a second before the end, and 12 s where they are 100,000.";
+Leases: 30 s; idle locks 3 s, but 1.5 s for rslock, which renews half a second before the end, and 12 s where they are 100,000.";
 
 /// Returns `bench` in cargo's target directory, which contains the directory of this program's
 /// profile.

@@ -1,7 +1,6 @@
 //! Measures each scenario of the benchmark; each file in the directory is one of them.
 
 mod cluster;
-mod handovers;
 mod idle;
 mod in_process;
 mod one_key;
@@ -63,7 +62,6 @@ pub(crate) fn measure(
         Scenario::Idle100000 => idle::run(plan, &idle(100_000, 12, &[]))?,
         Scenario::WaitersTasks => waiters::run_tasks(plan)?,
         Scenario::WaitersClients => waiters::run_clients(plan)?,
-        Scenario::LocalHandovers => handovers::run(plan)?,
     }))
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum as _};
 
-use crate::{network::Network, pace::Pace, scenario::Scenario, worker::Role};
+use crate::{network::Network, pace::Pace, scenario::Scenario};
 
 /// Measures this framework, floors and peers on a redis-server that it starts.
 #[derive(Debug, Parser)]
@@ -41,9 +41,9 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The process that the benchmark starts.
-    #[command(subcommand, hide = true)]
-    Worker(Role),
+    /// The process that the benchmark starts, with its [`Role`](crate::worker::Role) as JSON.
+    #[command(hide = true)]
+    Worker { role: String },
 }
 
 impl Options {
@@ -68,7 +68,7 @@ impl Options {
 
     pub(crate) fn scenarios(&self) -> Vec<Scenario> {
         if self.only.is_empty() {
-            Scenario::USUAL.to_vec()
+            Scenario::value_variants().to_vec()
         } else {
             self.only.clone()
         }

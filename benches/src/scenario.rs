@@ -47,34 +47,9 @@ pub(crate) enum Scenario {
     WaitersTasks,
     /// 100 clients with one task each, one lock.
     WaitersClients,
-    /// Four processes with 32 tasks each, one lock, with different numbers of local hand-overs.
-    /// Runs on request only.
-    LocalHandovers,
 }
 
 impl Scenario {
-    /// The scenarios that run by default.
-    pub(crate) const USUAL: [Self; 18] = [
-        Self::Pair,
-        Self::PairThreads,
-        Self::Nested,
-        Self::OwnKeys,
-        Self::Cluster,
-        Self::Quorum3,
-        Self::Quorum5,
-        Self::OneKey,
-        Self::Processes,
-        Self::Retained,
-        Self::Postgres,
-        Self::Readers,
-        Self::ReadersAndWriter,
-        Self::Idle1000,
-        Self::Idle10000,
-        Self::Idle100000,
-        Self::WaitersTasks,
-        Self::WaitersClients,
-    ];
-
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Pair => "Uncontended acquire and release, one task, one thread",
@@ -99,7 +74,6 @@ impl Scenario {
             Self::Idle100000 => "100,000 idle held locks, leases of 12 s renewed every 4 s",
             Self::WaitersTasks => "1,000 waiters: tasks of one client, one key",
             Self::WaitersClients => "100 waiters: a client each, in one process, one key",
-            Self::LocalHandovers => "4 processes with 32 tasks each, one key: max_local_handovers",
         }
     }
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::Subcommand;
 use rlock_core::LockClient;
 use rlock_testkit::Worker;
 use serde::{Deserialize, Serialize};
@@ -24,8 +23,8 @@ use crate::{
     say::say,
 };
 
-/// The task of a worker process.
-#[derive(Clone, Debug, Subcommand)]
+/// The task of a worker process, which is its argument.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Role {
     /// Runs tasks that contend for one lock. Each line `<start> <stop> <stay>` is one run.
     Contend {
@@ -77,37 +76,7 @@ pub(crate) async fn start(role: &Role) -> Result<Worker> {
 /// Starts a worker.
 pub(crate) fn spawn(role: &Role) -> Result<Worker> {
     let mut command = Command::new(env::current_exe()?);
-    command.arg("worker");
-    match role {
-        Role::Contend {
-            kind,
-            url,
-            key,
-            tasks,
-            first,
-        } => {
-            command.args(["contend", &kind.argument(), url, key]);
-            command.args([tasks.to_string(), first.to_string()]);
-        }
-        Role::Idle {
-            kind,
-            url,
-            count,
-            lease,
-        } => {
-            command.args(["idle", &kind.argument(), url]);
-            command.args([count.to_string(), lease.to_string()]);
-        }
-        Role::Retain { url, key } => {
-            command.args(["retain", url, key]);
-        }
-        Role::Delay { addresses } => {
-            command.arg("delay").args(addresses);
-        }
-        Role::Spin => {
-            command.arg("spin");
-        }
-    }
+    command.arg("worker").arg(serde_json::to_string(role)?);
     Ok(Worker::start(&mut command))
 }
 

@@ -4,29 +4,34 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use rlock_core::{Lock, LockClient, LockGuard, StoreUrl};
+use rlock_core::{Lock, LockClient, LockGuard};
 
 use super::{BoxFuture, Contestant, Held, Holding, Inside, Seat, TAKEN_AT_ONCE, inside};
 
-pub(super) struct Ours(LockClient);
+pub(super) struct Ours {
+    client: LockClient,
+    /// The start of all keys, which tells apart clients that use one server at once.
+    prefix: &'static str,
+    /// The number of keys that each task uses in turn.
+    keys: usize,
+}
 
 impl Ours {
-    /// `max_local_handovers` has its default if it is `None`.
-    pub(super) async fn connect(
-        url: &str,
-        lease: Duration,
-        max_local_handovers: Option<usize>,
-    ) -> Result<Self> {
-        let mut builder = LockClient::builder().default_lease(lease);
-        if let Some(most) = max_local_handovers {
-            builder = builder.max_local_handovers(most);
+    pub(super) fn new(client: LockClient) -> Self {
+        Self {
+            client,
+            prefix: "",
+            keys: 1,
         }
-        Ok(Self(builder.connect(url).await?))
     }
 
-    pub(super) async fn connect_to_quorum(urls: &[String], lease: Duration) -> Result<Self> {
-        let builder = LockClient::builder().default_lease(lease);
-        Ok(Self(builder.connect(StoreUrl::quorum(urls)).await?))
+    /// A client that retains its locks, and uses this many keys for each task in turn.
+    pub(super) fn retaining(client: LockClient, keys: usize) -> Self {
+        Self {
+            client,
+            prefix: "retained:",
+            keys,
+        }
     }
 }
 
@@ -35,32 +40,34 @@ pub(super) struct Nested(pub(super) Ours);
 
 impl Contestant for Nested {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
-        let Ours(client) = &self.0;
-        let lock = client.lock(format!("nested:{key}")).wait_forever();
+        let lock = self.0.client.lock(format!("nested:{key}")).wait_forever();
         Box::pin(async {
             let outer = lock.acquire().await?;
-            Ok(Box::new(NestedSeat { lock, outer }) as Box<dyn Seat>)
+            Ok(Box::new(NestedSeat {
+                seat: OurSeat::of(vec![lock]),
+                outer,
+            }) as Box<dyn Seat>)
         })
     }
 }
 
 struct NestedSeat {
-    lock: Lock,
+    seat: OurSeat,
     outer: LockGuard,
 }
 
 impl Seat for NestedSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
-        let mut seat = OurSeat(self.lock.clone());
-        let nested = async move { seat.pair(stay).await };
-        Box::pin(self.outer.scope(nested))
+        Box::pin(self.outer.scope(self.seat.pair(stay)))
     }
 }
 
 impl Contestant for Ours {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
-        let lock = self.0.lock(key).wait_forever();
-        Box::pin(async { Ok(Box::new(OurSeat(lock)) as Box<dyn Seat>) })
+        let keys = (0..self.keys).map(|n| format!("{}{key}:{n}", self.prefix));
+        let locks = keys.map(|key| self.client.lock(key).wait_forever());
+        let seat = OurSeat::of(locks.collect());
+        Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
     }
 
     fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
@@ -69,7 +76,7 @@ impl Contestant for Ours {
             for keys in keys.chunks(TAKEN_AT_ONCE) {
                 let taking = keys
                     .iter()
-                    .map(|key| async move { self.0.lock(key).acquire().await });
+                    .map(|key| async move { self.client.lock(key).acquire().await });
                 guards.extend(try_join_all(taking).await?);
             }
             Ok(Some(Box::new(guards) as Held))
@@ -83,12 +90,24 @@ impl Holding for Vec<LockGuard> {
     }
 }
 
-struct OurSeat(Lock);
+/// Locks that a task takes in turn.
+struct OurSeat {
+    locks: Vec<Lock>,
+    pairs: usize,
+}
+
+impl OurSeat {
+    fn of(locks: Vec<Lock>) -> Self {
+        Self { locks, pairs: 0 }
+    }
+}
 
 impl Seat for OurSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
         Box::pin(async move {
-            let guard = self.0.acquire().await?;
+            let lock = &self.locks[self.pairs % self.locks.len()];
+            self.pairs += 1;
+            let guard = lock.acquire().await?;
             let inside = inside(stay);
             guard.release().await?;
             Ok(inside)

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Result;
 use rlock_core::{Lock, LockClient};
-use tokio::{task::yield_now, time::sleep};
+use tokio::{sync::RwLock, task::yield_now, time::sleep};
 
 use super::{BoxFuture, Contestant, Inside, Seat};
 use crate::clock;
@@ -72,17 +72,31 @@ async fn inside(stay: Duration, is_shared: bool) -> Inside {
     }
 }
 
-/// One lock for all keys.
+/// The lock of readers and writers.
+enum Of {
+    /// One lock for all keys.
+    Tokio(Arc<RwLock<()>>),
+    Ours(LockClient),
+}
+
 pub(super) struct RwLocks {
-    lock: Arc<tokio::sync::RwLock<()>>,
+    of: Of,
     calls: Calls,
     tasks: AtomicU32,
 }
 
 impl RwLocks {
-    pub(super) fn new(calls: Calls) -> Self {
+    pub(super) fn of_tokio(calls: Calls) -> Self {
+        Self::new(Of::Tokio(Arc::default()), calls)
+    }
+
+    pub(super) fn of(client: LockClient, calls: Calls) -> Self {
+        Self::new(Of::Ours(client), calls)
+    }
+
+    fn new(of: Of, calls: Calls) -> Self {
         Self {
-            lock: Arc::default(),
+            of,
             calls,
             tasks: AtomicU32::new(0),
         }
@@ -90,16 +104,24 @@ impl RwLocks {
 }
 
 impl Contestant for RwLocks {
-    fn seat<'a>(&'a self, _key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
+    fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
         let task = self.tasks.fetch_add(1, Ordering::Relaxed);
-        let seat = RwLockSeat(Arc::clone(&self.lock), self.calls.of_task(task));
-        Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
+        let calls = self.calls.of_task(task);
+        let seat: Box<dyn Seat> = match &self.of {
+            Of::Tokio(lock) => Box::new(TokioSeat(Arc::clone(lock), calls)),
+            Of::Ours(client) => {
+                let write = client.lock(key).wait_forever();
+                let read = write.clone().shared();
+                Box::new(OurSeat { read, write, calls })
+            }
+        };
+        Box::pin(async { Ok(seat) })
     }
 }
 
-struct RwLockSeat(Arc<tokio::sync::RwLock<()>>, CallsOfTask);
+struct TokioSeat(Arc<RwLock<()>>, CallsOfTask);
 
-impl Seat for RwLockSeat {
+impl Seat for TokioSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
         Box::pin(async move {
             let Self(lock, calls) = self;
@@ -113,42 +135,13 @@ impl Seat for RwLockSeat {
     }
 }
 
-pub(super) struct Shared {
-    client: LockClient,
-    calls: Calls,
-    tasks: AtomicU32,
-}
-
-impl Shared {
-    pub(super) async fn connect(url: &str, calls: Calls) -> Result<Self> {
-        Ok(Self {
-            client: LockClient::connect(url).await?,
-            calls,
-            tasks: AtomicU32::new(0),
-        })
-    }
-}
-
-impl Contestant for Shared {
-    fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
-        let task = self.tasks.fetch_add(1, Ordering::Relaxed);
-        let write = self.client.lock(key).wait_forever();
-        let seat = SharedSeat {
-            read: write.clone().shared(),
-            write,
-            calls: self.calls.of_task(task),
-        };
-        Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
-    }
-}
-
-struct SharedSeat {
+struct OurSeat {
     read: Lock,
     write: Lock,
     calls: CallsOfTask,
 }
 
-impl Seat for SharedSeat {
+impl Seat for OurSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
         Box::pin(async move {
             let is_shared = !self.calls.next_writes();

@@ -16,15 +16,16 @@ use crate::{
 };
 
 pub(super) const PROCESSES: u32 = 4;
+/// The number of tasks of each.
+const TASKS: u32 = 4;
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {
     let mut kinds = vec![Kind::Blpop, Kind::Ours, Kind::OursStrict];
     kinds.extend(Kind::PEERS);
-    runtime::current_thread()?.block_on(measure(plan, &kinds, 4))
+    runtime::current_thread()?.block_on(measure(plan, &kinds))
 }
 
-/// Measures processes with this many tasks each.
-pub(super) async fn measure(plan: &Plan, kinds: &[Kind], tasks: u32) -> Result<Results> {
+async fn measure(plan: &Plan, kinds: &[Kind]) -> Result<Results> {
     let pace = &plan.pace;
     let server = RedisServer::start();
     let route = plan.network.reach([&server]).await?;
@@ -32,7 +33,7 @@ pub(super) async fn measure(plan: &Plan, kinds: &[Kind], tasks: u32) -> Result<R
     let mut teams = Vec::new();
     for &kind in kinds {
         kind.prepare(&server, KEY).await;
-        teams.push((kind, start(kind, &route.url(), tasks).await?));
+        teams.push((kind, start(kind, &route.url(), TASKS).await?));
     }
     for _ in 0..pace.rounds {
         for (kind, workers) in &mut teams {
@@ -40,7 +41,7 @@ pub(super) async fn measure(plan: &Plan, kinds: &[Kind], tasks: u32) -> Result<R
             let executed = Executed::before(&server).await?;
             let span = soon(pace.contended_of(*kind));
             let grants = worker::contend(workers, span, Duration::ZERO).await?;
-            let mut figures = grants.of_one_lock(span, (PROCESSES * tasks) as usize);
+            let mut figures = grants.of_one_lock(span, (PROCESSES * TASKS) as usize);
             figures.push(executed.per_change(&server, &grants).await?);
             let violations = warm.violations() + grants.violations();
             figures.push((Metric::Violations, super::count(violations)));
