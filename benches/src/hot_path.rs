@@ -1,17 +1,14 @@
 //! Acquires and releases an uncontended lock a fixed number of times.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use futures_util::future::try_join_all;
 use redis::Script;
-use rlock_core::{Lock, LockClient, LockClientBuilder, Reentry};
+use rlock_core::{LockClient, LockClientBuilder, Reentry};
 use rlock_testkit::RedisServer;
 
 const KEY: &str = "order:42";
 const TASKS: usize = 16;
-const OWN_KEYS: usize = 64;
 
 /// The kind of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -26,12 +23,6 @@ pub enum Way {
     NestedLocally,
     /// Local hand-overs between 16 tasks, with the embedded store.
     HandOvers,
-    /// A retained lock on a server.
-    Retained,
-    /// A lock that another call of the client shares already, with the embedded store.
-    Shared,
-    /// 64 tasks with a key each, on a server.
-    OwnKeys,
     /// `SET NX PX` and a compare-and-delete script, with redis-rs alone.
     Raw,
 }
@@ -54,74 +45,35 @@ impl Way {
             Self::Nested => nested(server, builder.reentry(Reentry::Counted), pairs).await,
             Self::NestedLocally => nested(server, builder.reentry(Reentry::Local), pairs).await,
             Self::HandOvers => hand_overs(&builder.in_memory()?, pairs).await,
-            Self::Retained => {
-                let retain = Duration::from_secs(1);
-                ours(
-                    &builder
-                        .default_retain(retain)
-                        .connect(&server.url())
-                        .await?,
-                    pairs,
-                )
-                .await
-            }
-            Self::Shared => {
-                let lock = builder.in_memory()?.lock(KEY).label("order:<id>").shared();
-                let _held = lock.acquire().await?;
-                acquire_and_release(&lock, pairs).await
-            }
-            Self::OwnKeys => own_keys(&builder.connect(&server.url()).await?, pairs).await,
             Self::Raw => raw(server, pairs).await,
         }
     }
 }
 
 async fn ours(client: &LockClient, pairs: usize) -> Result<()> {
-    acquire_and_release(&client.lock(KEY).label("order:<id>"), pairs).await
-}
-
-async fn acquire_and_release(lock: &Lock, pairs: usize) -> Result<()> {
+    let lock = client.lock(KEY).label("order:<id>");
     for _ in 0..pairs {
         lock.acquire().await?.release().await?;
     }
     Ok(())
 }
 
+/// Spreads the pairs over the tasks.
 async fn hand_overs(client: &LockClient, pairs: usize) -> Result<()> {
-    let lock = client.lock(KEY).label("order:<id>");
-    in_tasks(TASKS, pairs, |_, own| {
-        let lock = lock.clone();
-        async move {
+    let run = |task| {
+        let lock = client.lock(KEY).label("order:<id>");
+        let own = pairs / TASKS + usize::from(task < pairs % TASKS);
+        tokio::spawn(async move {
             for _ in 0..own {
                 let guard = lock.acquire().await?;
                 // Lets the other tasks queue.
                 tokio::task::yield_now().await;
                 guard.release().await?;
             }
-            Ok(())
-        }
-    })
-    .await
-}
-
-async fn own_keys(client: &LockClient, pairs: usize) -> Result<()> {
-    in_tasks(OWN_KEYS, pairs, |task, own| {
-        let lock = client.lock(format!("order:{task}")).label("order:<id>");
-        async move { acquire_and_release(&lock, own).await }
-    })
-    .await
-}
-
-/// Spreads the pairs over this many tasks. `run` gets the number of the task and the number of its pairs.
-async fn in_tasks<F>(tasks: usize, pairs: usize, run: impl Fn(usize, usize) -> F) -> Result<()>
-where
-    F: Future<Output = Result<()>> + Send + 'static,
-{
-    let spawn = |task| {
-        let own = pairs / tasks + usize::from(task < pairs % tasks);
-        tokio::spawn(run(task, own))
+            anyhow::Ok(())
+        })
     };
-    for task in try_join_all((0..tasks).map(spawn)).await? {
+    for task in try_join_all((0..TASKS).map(run)).await? {
         task?;
     }
     Ok(())

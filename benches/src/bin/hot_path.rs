@@ -15,9 +15,6 @@ use tracing_subscriber::filter::LevelFilter;
 struct Options {
     way: Way,
     pairs: usize,
-    /// Runs the task on this many worker threads instead of the main thread.
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
-    threads: Option<u8>,
     /// Installs a metrics recorder, like a service that exports metrics.
     #[cfg(feature = "metrics")]
     #[arg(long)]
@@ -39,20 +36,7 @@ fn main() -> Result<()> {
             .with_writer(std::io::sink)
             .init();
     }
-    let runtime = match options.threads {
-        None => Builder::new_current_thread().enable_all().build()?,
-        Some(threads) => Builder::new_multi_thread()
-            .worker_threads(threads.into())
-            .enable_all()
-            .build()?,
-    };
-    let server = RedisServer::start();
-    let task = async move {
-        let builder = LockClient::builder();
-        options.way.run(&server, builder, options.pairs).await
-    };
-    match options.threads {
-        None => runtime.block_on(task),
-        Some(_) => runtime.block_on(async { tokio::spawn(task).await? }),
-    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (server, builder) = (RedisServer::start(), LockClient::builder());
+    runtime.block_on(options.way.run(&server, builder, options.pairs))
 }

@@ -28,8 +28,6 @@ pub(crate) struct Spent {
 pub(crate) struct Share {
     /// Processor time of all their threads, in seconds.
     pub(crate) processor: f64,
-    pub(crate) received: f64,
-    pub(crate) sent: f64,
     /// The number of script calls.
     pub(crate) scripts: f64,
 }
@@ -46,7 +44,7 @@ impl Spent {
 }
 
 impl Share {
-    async fn of(servers: impl Iterator<Item = &RedisServer>) -> Result<Self> {
+    async fn of(servers: Vec<&RedisServer>) -> Result<Self> {
         let mut all = Self::default();
         for server in servers {
             all += Self::by(server).await?;
@@ -59,8 +57,6 @@ impl Share {
         let scripts = u32::try_from(server.command_calls("evalsha").await)?;
         Ok(Self {
             processor: number::<f64>(&all, "used_cpu_user")? + number::<f64>(&all, "used_cpu_sys")?,
-            received: number(&all, "total_net_input_bytes")?,
-            sent: number(&all, "total_net_output_bytes")?,
             scripts: f64::from(scripts),
         })
     }
@@ -69,8 +65,6 @@ impl Share {
 impl AddAssign for Share {
     fn add_assign(&mut self, other: Self) {
         self.processor += other.processor;
-        self.received += other.received;
-        self.sent += other.sent;
         self.scripts += other.scripts;
     }
 }
@@ -81,8 +75,6 @@ impl Sub for Share {
     fn sub(self, before: Self) -> Self {
         Self {
             processor: self.processor - before.processor,
-            received: self.received - before.received,
-            sent: self.sent - before.sent,
             scripts: self.scripts - before.scripts,
         }
     }

@@ -1,7 +1,6 @@
 //! Measures the cost of locks on the server.
 //!
-//! It measures processor time and network bytes for a pair of acquire and release, a transfer and a
-//! renewal. It also measures the memory of held locks, of released locks, and of waiters.
+//! It measures processor time for a pair of acquire and release, a transfer and a renewal. It also measures the memory of held locks, of released locks, and of waiters.
 //! `docs/performance.md` has the figures.
 
 mod cost;
@@ -17,7 +16,7 @@ use self::ground::Kind;
 /// Measures the cost of locks on their server.
 #[derive(Parser)]
 struct Options {
-    /// The store for processor time and bytes. All masters count together, and replicas separately.
+    /// The store for processor time. All masters count together, and replicas separately.
     /// Memory is measured on one server.
     #[arg(long, value_enum, default_value_t = Kind::Server)]
     on: Kind,
@@ -30,7 +29,7 @@ struct Options {
     /// The number of pairs, transfers and renewals to count.
     #[arg(long, default_value_t = 50_000)]
     operations: u32,
-    /// The number of rounds for processor time and bytes. The median counts. Zero skips them.
+    /// The number of rounds for processor time. The median counts. Zero skips them.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 }
@@ -44,7 +43,6 @@ async fn main() -> Result<()> {
     }
     if options.locks > 0 {
         memory::measure(options.locks, options.lines).await?;
-        memory::measure_new_keys(options.locks).await?;
     }
     Ok(())
 }

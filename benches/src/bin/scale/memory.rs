@@ -8,15 +8,12 @@ use rlock_core::{LockClient, LockGuard};
 use rlock_testkit::RedisServer;
 use tokio::task::JoinSet;
 
-use super::cost::{Share, memory, version};
+use super::cost::{memory, version};
 
 /// The number of clients that wait for the same lock.
 const WAITERS: u32 = 5;
 /// No lease ends or is renewed during the measurement.
 const LEASE: Duration = Duration::from_secs(3600);
-/// The lease of keys that never repeat, after which the server keeps their fences for this time.
-const NEW_KEY_LEASE: Duration = Duration::from_secs(1);
-const FENCE_RETENTION: Duration = Duration::from_secs(60);
 /// The number of locks that are acquired at once.
 const TAKEN_AT_ONCE: u32 = 500;
 /// The server frees buffers and shrinks its tables gradually.
@@ -76,32 +73,6 @@ pub(crate) async fn measure(locks: u32, lines: u32) -> Result<()> {
     );
     waiting.shutdown().await;
     drop(guards);
-    Ok(())
-}
-
-/// Measures keys that are locked once and never again: the server's processor time, and the memory that they leave.
-pub(crate) async fn measure_new_keys(keys: u32) -> Result<()> {
-    let server = RedisServer::start();
-    let client = &client(&server).await?;
-    let (start, before) = (settled(&server).await?, Share::by(&server).await?);
-    for from in (0..keys).step_by(TAKEN_AT_ONCE as usize) {
-        let pairs = (from..keys.min(from + TAKEN_AT_ONCE)).map(|n| async move {
-            let lock = client.lock(format!("order:{n}")).lease(NEW_KEY_LEASE);
-            lock.acquire().await?.release().await
-        });
-        try_join_all(pairs).await?;
-    }
-    let spent = Share::by(&server).await? - before;
-    let at_once = settled(&server).await? - start;
-    tokio::time::sleep(NEW_KEY_LEASE + FENCE_RETENTION).await;
-    let later = settled(&server).await? - start;
-    println!(
-        "{:<40} {:>6.1} µs of the server a pair, {:.1} MB afterwards, {:.2} MB a minute later",
-        format!("{keys} keys that never repeat"),
-        spent.processor * 1e6 / f64::from(keys),
-        at_once / 1e6,
-        later / 1e6
-    );
     Ok(())
 }
 

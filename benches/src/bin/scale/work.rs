@@ -1,4 +1,4 @@
-//! Measures the processor time and bytes that locks cost.
+//! Measures the processor time that locks cost.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,6 @@ const RENEWED: [(&str, u32); 2] = [
     ("renewal, 1,000 locks of one client", 1_000),
     ("renewal, 10,000 locks of one client", 10_000),
 ];
-/// The duration of the idle measurement, which the other figures include.
-const IDLE: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(3);
 /// The longest duration of a round of renewals.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -60,22 +58,20 @@ pub(crate) async fn measure(on: Kind, operations: u32, rounds: usize) -> Result<
     for (what, held) in RENEWED {
         rows.push(renewals(&ground, (what, held), operations, rounds).await?);
     }
-    show(&ground, &rows).await?;
-    show_idle(&ground).await
+    show(&ground, &rows).await
 }
 
 async fn show(ground: &Ground, rows: &[Row]) -> Result<()> {
-    let masters = ground.masters().count();
-    for master in ground.masters().take(1) {
-        println!(
-            "redis-server {}, {masters} of them and {} replicas: for each one, as they count together",
-            version(master).await?,
-            ground.replicas().count()
-        );
-    }
+    let masters = ground.masters();
     println!(
-        "{:<40} {:>9} {:>8} {:>10} {:>9} {:>10} {:>11} {:>10}",
-        "", "a second", "scripts", "server µs", "bytes in", "bytes out", "replicas µs", "client µs"
+        "redis-server {}, {} of them and {} replicas: for each one, as they count together",
+        version(masters[0]).await?,
+        masters.len(),
+        ground.replicas().len()
+    );
+    println!(
+        "{:<40} {:>9} {:>8} {:>10} {:>11} {:>10}",
+        "", "a second", "scripts", "server µs", "replicas µs", "client µs"
     );
     for row in rows {
         let of = |value: fn(f64, &Spent) -> f64| {
@@ -83,30 +79,15 @@ async fn show(ground: &Ground, rows: &[Row]) -> Result<()> {
             median(&values.collect::<Vec<f64>>())
         };
         println!(
-            "{:<40} {:>9.0} {:>8.2} {:>10.2} {:>9.0} {:>10.0} {:>11.2} {:>10.2}",
+            "{:<40} {:>9.0} {:>8.2} {:>10.2} {:>11.2} {:>10.2}",
             row.what,
             of(|done, spent| done / spent.seconds),
             of(|done, spent| spent.masters.scripts / done),
             of(|done, spent| spent.masters.processor * 1e6 / done),
-            of(|done, spent| spent.masters.received / done),
-            of(|done, spent| spent.masters.sent / done),
             of(|done, spent| spent.replicas.processor * 1e6 / done),
             of(|done, spent| spent.clients * 1e6 / done),
         );
     }
-    Ok(())
-}
-
-/// Prints the idle resources, which are part of the other figures.
-async fn show_idle(ground: &Ground) -> Result<()> {
-    let (started, before) = begin(ground).await?;
-    tokio::time::sleep(IDLE).await;
-    let spent = Spent::at(ground, started).await? - before;
-    println!(
-        "left alone, in a second: {:.1} ms of the masters, {:.1} ms of the replicas",
-        spent.masters.processor * 1e3 / spent.seconds,
-        spent.replicas.processor * 1e3 / spent.seconds
-    );
     Ok(())
 }
 
