@@ -83,14 +83,3 @@ fn two_clients_hold_a_lock_if_they_stay_at_a_replaced_master_and_not_if_they_lea
     let seed = (92..200).find(has_two).expect("a seed shows it");
     assert!(run(seed, &[]).status.success(), "{seed}");
 }
-
-#[test]
-fn unknown_arguments_are_rejected_with_help() {
-    let output = simulate(&["--sed", "3"]);
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains("`--sed`") && said.contains("--seed <n>"),
-        "{said}"
-    );
-}

@@ -23,11 +23,11 @@ mod tasks;
 mod world;
 
 use std::{
-    collections::BTreeMap,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
+use clap::Parser;
 use rlock_proto::{few, key, lease, lost, machine, mode, options, owner, wait};
 
 use self::{
@@ -36,100 +36,62 @@ use self::{
     world::{MS, World},
 };
 
-const HELP: &str = "simulate: runs clients, servers and a network under faults, in virtual time
-
-  --seed <n>       the first seed; 1 by default
-  --seeds <n>      the number of seeds; 1 by default
-  --inputs <n>     the inputs of each seed; 1,000,000 by default
-  --seconds <n>    goes on with further seeds for this time instead
-  --world <name>   server, crowd, quorum, calm or modes; drawn by the seed by default
-  --coverage       prints how often each fault and each change of a phase occurred
-  --lines <n>      the last lines of the trace of a failure; 200 by default
-  --stay           clients stay at a master that was replaced until it is demoted
-  --trace          prints the trace of a run that passes, too
-";
-
-/// The options without a value, and those with a number, and the default of each.
-const FLAGS: [&str; 3] = ["--coverage", "--stay", "--trace"];
-const NUMBERS: [(&str, u64); 5] = [
-    ("--seed", 1),
-    ("--seeds", 1),
-    ("--inputs", 1_000_000),
-    ("--seconds", 0),
-    ("--lines", 200),
-];
-
+/// Runs clients, servers and a network under faults, in virtual time.
+#[derive(Parser)]
 struct Orders {
-    numbers: BTreeMap<&'static str, u64>,
-    flags: Vec<String>,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The number of seeds.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// The inputs of each seed.
+    #[arg(long, default_value_t = 1_000_000)]
+    inputs: u64,
+    /// Goes on with further seeds for this time.
+    #[arg(long, default_value_t = 0)]
+    seconds: u64,
+    /// The kind of world; drawn by the seed by default.
+    #[arg(long)]
     world: Option<WorldKind>,
-}
-
-fn orders() -> Result<Orders, String> {
-    let (numbers, flags, world) = (BTreeMap::from(NUMBERS), Vec::new(), None);
-    let mut orders = Orders {
-        numbers,
-        flags,
-        world,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        if FLAGS.contains(&&*word) {
-            orders.flags.push(word);
-        } else if let Some(number) = orders.numbers.get_mut(&*word) {
-            let value = words.next().unwrap_or_default().replace('_', "");
-            let value = value.parse();
-            *number = value.map_err(|_| format!("`{word}` needs a number"))?;
-        } else if word == "--world" {
-            let name = words.next().unwrap_or_default();
-            let world = WorldKind::ALL
-                .into_iter()
-                .find(|world| world.name() == name);
-            orders.world = Some(world.ok_or(format!("there is no world `{name}`"))?);
-        } else if word == "--help" || word == "-h" {
-            print!("{HELP}");
-            std::process::exit(0);
-        } else {
-            return Err(format!("`{word}` is unknown"));
-        }
-    }
-    Ok(orders)
+    /// Prints how often each fault and each change of a phase occurred.
+    #[arg(long)]
+    coverage: bool,
+    /// The last lines of the trace of a failure. Zero looks for no smaller run.
+    #[arg(long, default_value_t = 200)]
+    lines: usize,
+    /// Lets clients stay at a master that was replaced until it is demoted.
+    #[arg(long)]
+    stay: bool,
+    /// Prints the trace of a run that passes, too.
+    #[arg(long)]
+    trace: bool,
 }
 
 fn main() -> ExitCode {
-    let orders = match orders() {
-        Ok(orders) => orders,
-        Err(error) => {
-            eprint!("{error}\n\n{HELP}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let orders = Orders::parse();
     // A failed check of the machine is printed with its run.
     std::panic::set_hook(Box::new(|info| shrink::note_panic(&info.to_string())));
     let (mut totals, started) = (Totals::default(), Instant::now());
-    let has = |flag: &str| orders.flags.iter().any(|given| given == flag);
-    let (inputs, seconds) = (orders.numbers["--inputs"], orders.numbers["--seconds"]);
-    while totals.runs < orders.numbers["--seeds"] || started.elapsed().as_secs() < seconds {
-        let seed = orders.numbers["--seed"].wrapping_add(totals.runs);
+    while totals.runs < orders.seeds || started.elapsed().as_secs() < orders.seconds {
+        let seed = orders.seed.wrapping_add(totals.runs);
         let mut plan = Plan::draw(&mut fastrand::Rng::with_seed(seed), orders.world);
-        plan.stays = has("--stay");
+        plan.stays = orders.stay;
         let began = Instant::now();
-        match shrink::run(seed, &plan, inputs, has("--trace")) {
+        match shrink::run(seed, &plan, orders.inputs, orders.trace) {
             Ok(world) => totals.add(seed, world, began.elapsed()),
             Err(failed) => {
                 let world = orders
                     .world
                     .map(|world| format!(" --world {}", world.name()));
-                println!(
-                    "again: --seed {seed} --inputs {inputs}{}",
-                    world.unwrap_or_default()
-                );
-                report(*failed, orders.numbers["--lines"]);
+                let (inputs, world) = (orders.inputs, world.unwrap_or_default());
+                println!("again: --seed {seed} --inputs {inputs}{world}");
+                report(*failed, orders.lines);
                 return ExitCode::FAILURE;
             }
         }
     }
-    totals.print(started.elapsed(), has("--coverage"));
+    totals.print(started.elapsed(), orders.coverage);
     ExitCode::SUCCESS
 }
 
@@ -214,7 +176,7 @@ impl Totals {
     }
 }
 
-fn report(failed: shrink::Failed, most: u64) {
+fn report(failed: shrink::Failed, most: usize) {
     let print = |title: &str, run: &shrink::Failed| {
         let (rule, what) = (run.violation.rule, &run.violation.what);
         println!(
@@ -228,7 +190,6 @@ fn report(failed: shrink::Failed, most: u64) {
     }
     let least = shrink::shrink(failed);
     print("a smaller run:", &least);
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
     let skipped = least.trace.len().saturating_sub(most);
     let lines = least.trace.iter().skip(skipped);
     lines.for_each(|line| println!("{line}"));

@@ -3,6 +3,7 @@
 
 use std::{fmt, ops::Index};
 
+use clap::ValueEnum;
 use fastrand::Rng;
 
 /// What a part of a plan is about. Whole kinds of faults are left out, because some excuse what others break.
@@ -168,7 +169,7 @@ fn drawn(rng: &mut Rng, from: u32, to: u32) -> u32 {
 pub(crate) const MOST_PERMITS: u32 = 4;
 
 /// The kinds of worlds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorldKind {
     /// A few clients and one server.
     Server,
@@ -183,14 +184,6 @@ pub(crate) enum WorldKind {
 }
 
 impl WorldKind {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Server,
-        Self::Crowd,
-        Self::Quorum,
-        Self::Calm,
-        Self::Modes,
-    ];
-
     pub(crate) fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
