@@ -147,68 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn no_two_keys_share_a_name() {
-        let keyspace = Keyspace::new("lock:".to_owned());
-        let keys = [
-            "a",
-            "{a}",
-            "{a}:fence",
-            "a:fence",
-            "{a}:queue",
-            "x{a}",
-            "{a}x",
-        ];
-        let mut all = Vec::new();
-        for key in keys {
-            let key = Key::parse(key).expect("valid");
-            let lock = keyspace.lock(&key);
-            assert_eq!(keyspace.key(lock.as_bytes()), Some(key));
-            all.extend([format!("{lock}:fence"), format!("{lock}:queue"), lock]);
-        }
-        let count = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), count);
-    }
-
-    #[test]
-    fn messages_are_read_as_they_are_written() {
-        let client = Uuid::from_u128(7);
-        let keyspace = Keyspace::new("lock:".to_owned());
-        let owner = OwnerId::new(client, 3, LockMode::Exclusive);
-        let key = Key::parse("order 42").expect("valid");
-        let lock = keyspace.lock(&key);
-        let granted = format!("{owner} 28050969363917/1 1000 {lock}");
-        assert_eq!(
-            keyspace.read_message(client, granted.as_bytes()),
-            Some(Notification::Granted {
-                key: key.clone(),
-                owner,
-                fence: 28_050_969_363_917,
-                wanted: true,
-                ttl: Duration::from_secs(1),
-            })
-        );
-        let wanted = format!("{owner} wanted 0 {lock}");
-        assert_eq!(
-            keyspace.read_message(client, wanted.as_bytes()),
-            Some(Notification::Wanted {
-                key: key.clone(),
-                owner
-            })
-        );
-        let ask = format!("{owner}  250 {lock}");
-        assert_eq!(
-            keyspace.read_message(client, ask.as_bytes()),
-            Some(Notification::Retry {
-                key,
-                owner,
-                after: Duration::from_millis(250),
-            })
-        );
-    }
-
-    #[test]
     fn malformed_notifications_are_ignored() {
         let client = Uuid::from_u128(7);
         let keyspace = Keyspace::new("lock:".to_owned());

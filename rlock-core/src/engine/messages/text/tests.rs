@@ -51,52 +51,39 @@ fn ways() -> impl Strategy<Value = Way> {
 }
 
 fn locks() -> impl Strategy<Value = LockInfo> {
-    let lock = (key(), owner(), any::<u32>(), any::<Option<u32>>());
-    let rest = (
-        any::<Option<u64>>(),
-        any::<bool>(),
-        any::<u32>(),
-        any::<bool>(),
-    );
     let texts = [text(), text(), text(), text(), text(), text()];
-    let numbers = (
-        any::<u32>(),
-        any::<u32>(),
-        any::<u16>(),
-        any::<Option<u32>>(),
-    );
-    (lock, rest, texts, numbers).prop_map(|(lock, rest, texts, numbers)| {
-        let [service, version, host, name, function, trace_id] = texts;
+    let numbers = (any::<u32>(), any::<u16>(), any::<Option<u32>>());
+    let rest = (any::<Option<u64>>(), any::<bool>(), any::<bool>());
+    (key(), owner(), texts, numbers, rest).prop_map(|(key, owner, texts, numbers, rest)| {
+        let [service, version, host, label, function, trace_id] = texts;
+        let (number, waiters, millis) = numbers;
+        let (token, retained, wanted) = rest;
+        let millis = millis.map(|millis| Duration::from_millis(millis.into()));
+        let lock = lock_of(owner, &key);
+        let holder = lock.holder.map(|holder| Holder {
+            service,
+            version,
+            host: host.unwrap_or_default(),
+            pid: number,
+            held_for: Duration::from_millis(number.into()),
+            label,
+            function,
+            trace_id,
+            waiter_count: waiters.into(),
+            renewals: number,
+            revoked_for: millis,
+            value: wanted.then(|| "a\tb\n".to_owned()),
+            values: number,
+            ..holder
+        });
         LockInfo {
-            key: lock.0.as_str().to_owned(),
-            owner: lock.1.to_string(),
-            depth: lock.2,
-            ttl: lock.3.map(|millis| Duration::from_millis(millis.into())),
-            token: rest.0.map(|token| token % TOO_LARGE_TOKEN),
-            retained: rest.1,
-            holder: Some(Holder {
-                mode: LockMode::Exclusive,
-                service,
-                version,
-                host: host.unwrap_or_default(),
-                pid: rest.2,
-                held_for: Duration::from_millis(numbers.0.into()),
-                label: name,
-                function,
-                trace_id,
-                waiter_count: numbers.2.into(),
-                renewals: numbers.1,
-                revoked_for: numbers.3.map(|millis| Duration::from_millis(millis.into())),
-                value: rest.3.then(|| "a\tb\n".to_owned()),
-                values: numbers.1,
-            }),
-            address: None,
-            queued_owners: Vec::new(),
-            waiters: Vec::new(),
-            holder_count: 0,
-            permits_taken: 0,
-            other_owners: Vec::new(),
-            wanted: rest.3,
+            depth: number,
+            ttl: millis,
+            token: token.map(|token| token % TOO_LARGE_TOKEN),
+            retained,
+            wanted,
+            holder,
+            ..lock
         }
     })
 }
@@ -153,10 +140,10 @@ proptest! {
     }
 }
 
-fn lock_of(from: Uuid, key: &Key) -> LockInfo {
+fn lock_of(owner: OwnerId, key: &Key) -> LockInfo {
     LockInfo {
         key: key.as_str().to_owned(),
-        owner: OwnerId::new(from, 3, LockMode::Exclusive).to_string(),
+        owner: owner.to_string(),
         depth: 4,
         ttl: Some(Duration::from_micros(5_999)),
         token: None,
@@ -177,10 +164,10 @@ fn lock_of(from: Uuid, key: &Key) -> LockInfo {
             value: Some("1:2".to_owned()),
             values: 12,
         }),
-        address: Some("not sent".to_owned()),
-        queued_owners: vec!["not sent".to_owned()],
+        address: None,
+        queued_owners: Vec::new(),
         waiters: Vec::new(),
-        holder_count: 1,
+        holder_count: 0,
         permits_taken: 0,
         other_owners: Vec::new(),
         wanted: false,
@@ -202,7 +189,12 @@ fn the_text_of_messages_stays_as_it_is() {
         })
     };
     let told = |report| Message::Report(2, report);
-    let lock = lock_of(from, &key);
+    let lock = LockInfo {
+        address: Some("not sent".to_owned()),
+        queued_owners: vec!["not sent".to_owned()],
+        holder_count: 1,
+        ..lock_of(OwnerId::new(from, 3, LockMode::Exclusive), &key)
+    };
     let uuid = "00000000-0000-0000-0000-000000000007";
     for (message, expected) in [
         (asked(Question::Client), format!("@ask\t{uuid}\t1\tclient")),

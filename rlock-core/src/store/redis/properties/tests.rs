@@ -71,6 +71,22 @@ fn replies() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+#[test]
+fn keys_that_look_like_names_share_nothing_on_the_server() {
+    let keys = [
+        "a",
+        "{a}",
+        "{a}:fence",
+        "a:fence",
+        "{a}:queue",
+        "x{a}",
+        "{a}x",
+    ];
+    for one in keys {
+        keys.iter().for_each(|other| names(one, other));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -90,6 +106,7 @@ proptest! {
         let ttl = Duration::from_millis(ms);
         let event = match token {
             Some(token) => Notification::Granted { key, owner, fence: token % TOO_LARGE_FENCE, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
+            None if ms % 2 == 0 => Notification::Wanted { key, owner },
             None => Notification::Retry { key, owner, after: ttl },
         };
         let message = written(&keyspace, &event);
