@@ -4,10 +4,9 @@ use super::*;
 
 #[test]
 fn a_call_asks_the_store_and_its_release_leaves_nothing() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", terms(LEASE));
+    let (mut client, call, request) = Client::asking(terms(LEASE));
     assert_eq!(client.poll(call), Step::Wait);
-    let entered = only(client.grant(asked(step), FENCE));
+    let entered = only(client.grant(request, FENCE));
     assert_eq!(entered.token, FENCE * TOKENS);
     assert_eq!(entered.began, Some(By::Release));
     let release = asked(client.leave(&entered));
@@ -20,9 +19,8 @@ fn a_call_asks_the_store_and_its_release_leaves_nothing() {
 
 #[test]
 fn a_waiter_begins_its_hold_with_a_message_and_makes_it_last_soon() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", terms(LEASE));
-    assert_eq!(client.refuse(asked(step), 0, 0), Step::Wait);
+    let (mut client, call, request) = Client::asking(terms(LEASE));
+    assert_eq!(client.refuse(request, 0, 0), Step::Wait);
     client.now = 100;
     client.event(handed_off(8, false));
     assert!(client.is_woken(call));
@@ -37,10 +35,9 @@ fn a_waiter_begins_its_hold_with_a_message_and_makes_it_last_soon() {
 #[test]
 fn a_message_that_is_picked_up_late_or_without_a_watchdog_is_confirmed_first() {
     for (late, terms) in [(400, terms(LEASE)), (100, unrenewed())] {
-        let mut client = Client::new();
-        let (call, step) = client.acquire("k", terms);
-        let owner = owner(&asked(step.clone()));
-        client.refuse(asked(step), 0, 0);
+        let (mut client, call, request) = Client::asking(terms);
+        let owner = owner(&request);
+        client.refuse(request, 0, 0);
         client.event(handed_off(8, false));
         client.now = late;
         let again = asked(client.poll(call));
@@ -51,9 +48,8 @@ fn a_message_that_is_picked_up_late_or_without_a_watchdog_is_confirmed_first() {
 
 #[test]
 fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", terms(LEASE));
-    client.refuse(asked(step), 0, 7);
+    let (mut client, call, request) = Client::asking(terms(LEASE));
+    client.refuse(request, 0, 7);
     client.event(handed_off(7, true));
     assert_eq!(client.poll(call), Step::Wait);
     assert!(!client.machine.slot(&key("k")).expect("known").others_wait());
@@ -69,10 +65,9 @@ fn a_waiter_that_has_gone_gives_a_lock_or_a_place_in_the_queue_back_at_once() {
         (LockMode::Exclusive, retry(LockMode::Exclusive, 1_000)),
         (LockMode::Shared, retry(LockMode::Shared, 0)),
     ] {
-        let mut client = Client::new();
-        let (call, step) = client.acquire("k", with(|terms| terms.mode = mode));
-        let gone = owner(&asked(step.clone()));
-        client.refuse(asked(step), 0, 0);
+        let (mut client, call, request) = Client::asking(with(|terms| terms.mode = mode));
+        let gone = owner(&request);
+        client.refuse(request, 0, 0);
         client.on(Input::Cancel(call));
         let left = client.sent_one();
         client.on(Input::Reply(left, NOT_HELD));
@@ -89,9 +84,8 @@ fn a_waiter_that_has_gone_gives_a_lock_or_a_place_in_the_queue_back_at_once() {
 
 #[test]
 fn the_first_waiter_asks_again_after_a_change_of_the_lock() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", terms(LEASE));
-    client.refuse(asked(step), 0, 0);
+    let (mut client, call, request) = Client::asking(terms(LEASE));
+    client.refuse(request, 0, 0);
     client.event(Event::Changed);
     assert_eq!(client.poll(call), Step::Wait);
     client.tick(499);
@@ -200,9 +194,7 @@ fn an_owner_that_is_granted_the_lock_once_more_is_not_used() {
 
 #[test]
 fn a_change_that_is_reported_before_the_reply_makes_a_call_ask_again() {
-    let mut client = Client::new();
-    let (_, step) = client.acquire("k", terms(LEASE));
-    let mut request = asked(step);
+    let (mut client, _, mut request) = Client::asking(terms(LEASE));
     for n in 0..=3 {
         let granted = granted(FENCE, 1, client.now);
         client.now += 10;
@@ -261,11 +253,10 @@ fn an_entry_is_kept_next_to_one_that_is_valid_and_sends_nothing() {
 
 #[test]
 fn the_call_with_the_turn_waits_for_another_client_after_a_refusal_and_the_others_do_not() {
-    let mut client = Client::new();
-    let (first, step) = client.acquire("k", terms(LEASE));
+    let (mut client, first, request) = Client::asking(terms(LEASE));
     let (second, _) = client.acquire("k", terms(LEASE));
     assert_eq!(client.machine.contended(first), None);
-    client.refuse(asked(step), 0, 0);
+    client.refuse(request, 0, 0);
     assert_eq!(client.machine.contended(first), Some(&key("k")));
     assert_eq!(client.machine.contended(second), None);
     client.on(Input::Cancel(first));
@@ -342,14 +333,13 @@ fn an_owner_whose_grant_may_be_taken_back_is_not_used_again() {
 
 #[test]
 fn a_cancelled_acquire_is_released_behind_its_request_and_again_after_a_late_grant() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", terms(LEASE));
+    let (mut client, call, request) = Client::asking(terms(LEASE));
     client.on(Input::Cancel(call));
     let release = client.sent_one();
     assert!(release.is_in_doubt());
     client.on(Input::Reply(release, NOT_HELD));
     assert!(!client.is_empty(), "its reply is missing");
-    client.grant(asked(step), FENCE);
+    client.grant(request, FENCE);
     let release = client.sent_one();
     client.on(Input::Reply(release, DONE));
     assert!(client.is_empty() && client.losses().is_empty());

@@ -101,6 +101,13 @@ impl Client {
         }
     }
 
+    /// Returns a client with a call that asks the store for `k`.
+    pub(super) fn asking(terms: LockOptions) -> (Self, CallId, Box<Request>) {
+        let mut client = Self::new();
+        let (call, step) = client.acquire("k", terms);
+        (client, call, asked(step))
+    }
+
     /// Returns a client with a hold of `k`.
     pub(super) fn holding(terms: LockOptions) -> (Self, Entered) {
         let mut client = Self::new();
@@ -377,6 +384,12 @@ pub(super) const NOT_EXECUTED: Reply = Reply::Failed(Failure {
     transient: true,
 });
 
+/// The store refuses the request, and would refuse it again.
+pub(super) const REFUSED: Reply = Reply::Failed(Failure {
+    maybe_executed: false,
+    transient: false,
+});
+
 pub(super) fn asked(step: Step) -> Box<Request> {
     match step {
         Step::Send(request) => request,
@@ -389,6 +402,16 @@ pub(super) fn only(step: Step) -> Entered {
         Step::Entered(entered) if entered.len() == 1 => entered[0].clone(),
         step => panic!("{step:?}"),
     }
+}
+
+/// Checks that a call was refused because another owner has its lock.
+#[track_caller]
+pub(super) fn assert_taken(step: &Step) {
+    assert!(is_taken(step), "{step:?}");
+}
+
+pub(super) fn is_taken(step: &Step) -> bool {
+    matches!(step, Step::Refused(Refusal::Taken(..)))
 }
 
 pub(super) fn owner(request: &Request) -> Owner {

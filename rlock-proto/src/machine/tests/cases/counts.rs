@@ -186,11 +186,7 @@ fn a_count_that_finds_no_lock_is_a_loss_if_a_renewal_finds_none() {
 
 #[test]
 fn a_count_without_a_reply_is_sent_again_and_one_that_is_refused_is_not() {
-    let refused = Reply::Failed(Failure {
-        maybe_executed: false,
-        transient: false,
-    });
-    for (reply, is_sent_again) in [(UNANSWERED, true), (Reply::None, true), (refused, false)] {
+    for (reply, is_sent_again) in [(UNANSWERED, true), (Reply::None, true), (REFUSED, false)] {
         let (mut client, outer) = Client::holding(terms(LEASE));
         let inner = client.enter(&outer, LEASE);
         client.tick(SOON);

@@ -84,12 +84,11 @@ fn a_client_serves_only_calls_before_the_grant_and_no_more_than_its_limit_before
 
     // Its limit is not reached, but the second call came after the grant. An attempt before it does not count.
     for has_attempt in [false, true] {
-        let mut client = Client::new();
-        let (_, step) = client.acquire("k", terms(LEASE));
+        let (mut client, _, request) = Client::asking(terms(LEASE));
         if has_attempt {
             client.acquire("k", with(|terms| terms.wait = Wait::Never));
         }
-        let first = only(client.grant(asked(step), FENCE));
+        let first = only(client.grant(request, FENCE));
         let (second, _) = client.acquire("k", terms(LEASE));
         client.event(Event::Wanted);
         asked(client.leave(&first));
@@ -196,10 +195,9 @@ fn a_lock_that_was_passed_on_is_not_used_by_a_call_with_another_lease() {
 
 #[test]
 fn a_call_that_is_not_polled_loses_its_turn_when_its_lock_has_ended() {
-    let mut client = Client::new();
-    let (idle, step) = client.acquire("k", terms(LEASE));
-    let first = owner(&asked(step.clone()));
-    client.refuse(asked(step), 0, 0);
+    let (mut client, idle, request) = Client::asking(terms(LEASE));
+    let first = owner(&request);
+    client.refuse(request, 0, 0);
     client.event(handed_off(8, false));
     let (next, step) = client.acquire("k", terms(LEASE));
     assert_eq!(step, Step::Wait);

@@ -25,9 +25,7 @@ fn a_hold_that_a_check_does_not_find_is_lost_and_its_lock_goes_to_the_next_call(
 
 #[test]
 fn a_lock_that_is_taken_by_force_before_its_grant_arrives_is_not_held() {
-    let mut client = Client::new();
-    let (_, step) = client.acquire("k", terms(LEASE));
-    let request = asked(step);
+    let (mut client, _, request) = Client::asking(terms(LEASE));
     assert_eq!(client.revoked(Some(1), true), [Revoked::NotHeld]);
     assert_eq!(client.revoked(None, false), [Revoked::NotHeld]);
     assert_eq!(client.revoked(None, true), [Revoked::Given]);

@@ -39,12 +39,11 @@ fn readers_join_without_a_request_and_the_last_one_releases() {
 
 #[test]
 fn readers_that_wait_are_let_in_together_and_the_writer_behind_them_asks_at_once() {
-    let mut client = Client::new();
-    let (first, step) = client.acquire("k", shared());
+    let (mut client, first, request) = Client::asking(shared());
     let (second, _) = client.acquire("k", shared());
     let (writer, _) = client.acquire("k", terms(LEASE));
     let (late, _) = client.acquire("k", shared());
-    client.refuse(asked(step), 0, 0);
+    client.refuse(request, 0, 0);
     client.event(Event::Granted {
         mode: LockMode::Shared,
         fence: 8,
@@ -166,11 +165,10 @@ fn a_call_of_several_keys_that_does_not_pick_up_its_entry_leaves_the_hold_of_tha
 
 #[test]
 fn a_call_that_lacks_several_locks_joins_no_shared_hold() {
-    let mut client = Client::new();
-    let (_, step) = client.acquire("k", shared());
+    let (mut client, _, request) = Client::asking(shared());
     let (several, waits) = client.acquire("j k", shared());
     assert_eq!(waits, Step::Wait);
-    let reader = only(client.grant(asked(step), FENCE));
+    let reader = only(client.grant(request, FENCE));
     // It would keep writers of one key out while it waits for the other one.
     let both = client.next(several);
     assert_eq!(both.claims.len(), 2);
@@ -183,10 +181,9 @@ fn a_call_that_lacks_several_locks_joins_no_shared_hold() {
 
 #[test]
 fn a_reader_that_gives_up_before_it_is_polled_leaves_the_hold() {
-    let mut client = Client::new();
-    let (_, step) = client.acquire("k", shared());
+    let (mut client, _, request) = Client::asking(shared());
     let (second, _) = client.acquire("k", shared());
-    let entered = only(client.grant(asked(step), FENCE));
+    let entered = only(client.grant(request, FENCE));
     client.on(Input::Cancel(second));
     let release = asked(client.leave(&entered));
     client.reply(release, DONE);
@@ -265,11 +262,10 @@ fn a_call_names_the_most_permits_that_a_call_behind_it_has_named() {
     let of = |of, wait| {
         with(|terms| (terms.mode, terms.wait) = (LockMode::Permits { take: 1, of }, wait))
     };
-    let mut client = Client::new();
-    let (_, step) = client.acquire("k", of(3, Wait::Forever));
+    let (mut client, _, request) = Client::asking(of(3, Wait::Forever));
     client.acquire("k", of(5, Wait::Forever));
     client.acquire("k", of(9, Wait::Never));
-    let again = asked(client.refuse(asked(step), 0, 0));
+    let again = asked(client.refuse(request, 0, 0));
     assert_eq!(again.claims[0].mode, LockMode::Permits { take: 1, of: 5 });
 }
 
@@ -340,10 +336,9 @@ fn no_reader_joins_in_an_exclusive_lock_that_others_wait_for() {
 /// Two readers wait when the lock arrives: one gets it, and the other one joins.
 #[test]
 fn a_reader_that_joins_is_one_of_the_calls_that_come_before_the_other_clients() {
-    let mut client = Client::new();
-    let (_, step) = client.acquire("k", terms(LEASE));
+    let (mut client, _, request) = Client::asking(terms(LEASE));
     let readers = [(); 2].map(|()| client.acquire("k", shared()).0);
-    let writer = only(client.grant(asked(step), FENCE));
+    let writer = only(client.grant(request, FENCE));
     client.event(Event::Wanted);
     client.leave(&writer);
     let [first, second] = readers.map(|reader| only(client.poll(reader)));
@@ -415,10 +410,7 @@ fn an_attempt_is_refused_as_soon_as_the_call_before_it_waits() {
     assert_eq!(client.refuse(asked(first), 0, 0), Step::Wait);
     assert!(client.is_woken(second));
     let step = client.poll(second);
-    assert!(
-        matches!(step, Step::Refused(Refusal::Taken(..))),
-        "{step:?}"
-    );
+    assert_taken(&step);
 
     let mut client = Client::new();
     let (_, first) = client.acquire("k", terms(LEASE));
@@ -426,10 +418,7 @@ fn an_attempt_is_refused_as_soon_as_the_call_before_it_waits() {
     only(client.grant(asked(first), FENCE));
     assert!(client.is_woken(second));
     let step = client.poll(second);
-    assert!(
-        matches!(step, Step::Refused(Refusal::Taken(..))),
-        "{step:?}"
-    );
+    assert_taken(&step);
 }
 
 #[test]
@@ -438,10 +427,7 @@ fn an_attempt_in_another_mode_closes_no_shared_lock() {
     for mode in [LockMode::Exclusive, LockMode::Permits { take: 1, of: 2 }] {
         let attempt = with(|terms| (terms.mode, terms.wait) = (mode, Wait::Never));
         let (_, step) = client.acquire("k", attempt);
-        assert!(
-            matches!(step, Step::Refused(Refusal::Taken(..))),
-            "{step:?}"
-        );
+        assert_taken(&step);
     }
     let joined = only(client.acquire("k", shared()).1);
     assert_eq!(joined.entry.owner, first.entry.owner);
@@ -454,10 +440,7 @@ fn an_attempt_in_another_mode_closes_no_shared_lock() {
     let first = only(client.grant(asked(reader), FENCE));
     assert!(client.is_woken(attempt));
     let step = client.poll(attempt);
-    assert!(
-        matches!(step, Step::Refused(Refusal::Taken(..))),
-        "{step:?}"
-    );
+    assert_taken(&step);
     let joined = only(client.acquire("k", shared()).1);
     assert_eq!(joined.entry.owner, first.entry.owner);
 }
@@ -485,10 +468,7 @@ fn a_refusal_answers_all_attempts_that_began_before_its_request() {
     client.refuse(asked(first), 0, 0);
     for other in others {
         let step = client.poll(other);
-        assert!(
-            matches!(step, Step::Refused(Refusal::Taken(..))),
-            "{step:?}"
-        );
+        assert_taken(&step);
     }
     client.next(reader);
 }

@@ -16,14 +16,10 @@ fn a_call_waits_for_a_silent_release_for_one_response_time_out() {
 
 #[test]
 fn a_call_with_a_short_lease_waits_for_its_release_for_one_response_time_out_as_well() {
-    let unsent = Failure {
-        maybe_executed: false,
-        transient: true,
-    };
     let (mut client, entered) = Client::holding(terms(100));
     let release = asked(client.leave(&entered));
     client.now = 150;
-    assert_eq!(client.reply(release, Reply::Failed(unsent)), Step::Wait);
+    assert_eq!(client.reply(release, NOT_EXECUTED), Step::Wait);
     client.tick(200);
     assert!(client.sent_one().is_release());
 }
@@ -51,10 +47,6 @@ fn a_repeated_release_that_finds_nothing_has_succeeded() {
 /// The store may still have its lock, or a copy of its acquire that joins the queue.
 #[test]
 fn an_owner_whose_release_is_refused_for_good_is_released_with_its_fence_when_the_store_tells_it() {
-    let refused = Reply::Failed(Failure {
-        maybe_executed: false,
-        transient: false,
-    });
     let fence = |release: &Request| match release.what {
         Ask::Release { fence, .. } => fence,
         _ => panic!("{release:?}"),
@@ -62,7 +54,7 @@ fn an_owner_whose_release_is_refused_for_good_is_released_with_its_fence_when_th
     let mut client = Client::with(|settings| settings.needs_majority = true);
     let entered = client.hold(terms(LEASE));
     let release = asked(client.leave(&entered));
-    let step = client.reply(release, refused.clone());
+    let step = client.reply(release, REFUSED);
     assert_eq!(step, Step::Refused(Refusal::Failed));
     client.tick(100);
     assert!(client.sent().is_empty() && client.machine.is_released());
@@ -75,7 +67,7 @@ fn an_owner_whose_release_is_refused_for_good_is_released_with_its_fence_when_th
         client.on(Input::Event(key("k"), owner, event));
         let again = client.sent_one();
         assert_eq!(fence(&again), FENCE);
-        client.on(Input::Reply(again, refused.clone()));
+        client.on(Input::Reply(again, REFUSED));
     }
     client.tick(100 + LEASE);
     assert!(client.is_empty() && client.losses().is_empty());
@@ -86,12 +78,8 @@ fn an_owner_whose_release_is_refused_for_good_is_released_with_its_fence_when_th
 fn a_release_that_finds_nothing_at_first_is_a_loss_that_is_told_once() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let release = asked(client.leave(&entered));
-    let unsent = Failure {
-        maybe_executed: false,
-        transient: true,
-    };
     let call = release.call.expect("a call releases");
-    client.reply(release, Reply::Failed(unsent));
+    client.reply(release, NOT_EXECUTED);
     client.tick(20);
     let again = client.sent_one();
     client.on(Input::Reply(again, NOT_HELD));
@@ -169,9 +157,8 @@ fn a_release_whose_reply_comes_twice_ends_nothing_else() {
 /// The limit of the attempts at a release is the longest lease that was asked for.
 #[test]
 fn the_release_of_an_owner_that_several_calls_asked_with_is_repeated_for_the_longest_lease() {
-    let mut client = Client::new();
-    let (first, step) = client.acquire("k", terms(LEASE));
-    client.refuse(asked(step), 0, 0);
+    let (mut client, first, request) = Client::asking(terms(LEASE));
+    client.refuse(request, 0, 0);
     let (second, _) = client.acquire("k", terms(60_000));
     client.on(Input::Cancel(first));
     client.now = 3_100;

@@ -29,10 +29,9 @@ fn a_hold_is_renewed_after_a_third_and_again_until_its_lease_ends() {
 #[test]
 fn a_lease_counts_from_its_request_and_a_late_reply_does_not_bring_it_back() {
     for (replied_at, until) in [(2_967, Some(3_968)), (2_968, None)] {
-        let mut client = Client::new();
-        let (_, step) = client.acquire("k", terms(LEASE));
+        let (mut client, _, request) = Client::asking(terms(LEASE));
         client.now = 500;
-        let entered = only(client.reply(asked(step), granted(FENCE, 1, 0)));
+        let entered = only(client.reply(request, granted(FENCE, 1, 0)));
         assert_eq!(client.valid_until(), 2_968);
         client.tick(1_000);
         let renew = client.renewal();

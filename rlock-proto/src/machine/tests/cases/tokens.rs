@@ -88,8 +88,7 @@ fn an_attempt_is_refused_when_the_tokens_that_it_waits_for_do_not_come() {
     assert!(!client.is_woken(attempt));
     only(client.grant(request, FENCE + 1));
     assert!(client.is_woken(attempt));
-    let refused = client.poll(attempt);
-    assert!(matches!(refused, Step::Refused(Refusal::Taken(..))));
+    assert_taken(&client.poll(attempt));
 }
 
 #[test]

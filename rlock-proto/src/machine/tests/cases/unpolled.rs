@@ -6,16 +6,11 @@ fn attempt() -> LockOptions {
     with(|terms| terms.wait = Wait::Never)
 }
 
-fn is_taken(step: &Step) -> bool {
-    matches!(step, Step::Refused(Refusal::Taken(..)))
-}
-
 #[test]
 fn an_attempt_takes_the_turn_of_a_call_that_has_not_picked_up_its_grant() {
-    let mut client = Client::new();
-    let (idle, step) = client.acquire("k", terms(LONG));
-    let first = owner(&asked(step.clone()));
-    client.refuse(asked(step), 0, 0);
+    let (mut client, idle, request) = Client::asking(terms(LONG));
+    let first = owner(&request);
+    client.refuse(request, 0, 0);
     assert_eq!(client.poll(idle), Step::Wait);
     client.event(handed_off(8, false));
     client.now = 999;
@@ -37,9 +32,8 @@ fn an_attempt_takes_the_turn_of_a_call_that_has_not_picked_up_its_grant() {
 
 #[test]
 fn an_attempt_leaves_the_turn_to_a_call_that_waits_and_is_polled() {
-    let mut client = Client::new();
-    let (waits, step) = client.acquire("k", terms(LONG));
-    client.refuse(asked(step), 0, 0);
+    let (mut client, waits, request) = Client::asking(terms(LONG));
+    client.refuse(request, 0, 0);
     for now in (0..6_000).step_by(500) {
         client.now = now;
         if let Step::Send(request) = client.poll(waits) {
@@ -89,9 +83,7 @@ fn woken(client: &mut Client, call: CallId, request: &Request, is_polled: bool) 
 
 #[test]
 fn a_call_that_does_not_read_its_reply_loses_its_turn_a_second_after_it_arrived() {
-    let mut client = Client::new();
-    let (idle, step) = client.acquire("k", terms(LONG));
-    let unread = asked(step);
+    let (mut client, idle, unread) = Client::asking(terms(LONG));
     let (next, _) = client.acquire("k", terms(LONG));
     client.tick(1_200);
     assert!(client.sent().is_empty(), "the store may be slow");
@@ -116,9 +108,7 @@ fn a_call_that_does_not_read_its_reply_loses_its_turn_a_second_after_it_arrived(
 #[test]
 fn a_call_that_does_not_read_its_reply_keeps_no_other_client_out() {
     for (is_woken, ends) in [(true, 1_000), (false, 4_000)] {
-        let mut client = Client::new();
-        let (idle, step) = client.acquire("k", terms(LONG));
-        let unread = asked(step);
+        let (mut client, idle, unread) = Client::asking(terms(LONG));
         client.event(Event::Wanted);
         if is_woken {
             woken(&mut client, idle, &unread, false);
@@ -133,9 +123,7 @@ fn a_call_that_does_not_read_its_reply_keeps_no_other_client_out() {
 
 #[test]
 fn a_call_that_is_polled_keeps_its_turn_however_slow_the_store_is() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", terms(LONG));
-    let request = asked(step);
+    let (mut client, call, request) = Client::asking(terms(LONG));
     let (next, _) = client.acquire("k", terms(LONG));
     for now in [500, 1_000, 1_900] {
         // A timer, or a member of a quorum, wakes it.
@@ -164,10 +152,9 @@ fn a_call_of_a_process_that_stood_still_has_another_second() {
                 LockMode::Exclusive
             };
         });
-        let mut client = Client::new();
-        let (_, step) = client.acquire("k", terms);
+        let (mut client, _, request) = Client::asking(terms);
         let (call, _) = client.acquire("k", terms);
-        let entered = only(client.grant(asked(step), FENCE));
+        let entered = only(client.grant(request, FENCE));
         client.leave(&entered);
         assert!(client.is_woken(call));
         client.event(Event::Wanted);
@@ -184,9 +171,7 @@ fn a_call_of_a_process_that_stood_still_has_another_second() {
 fn a_client_that_closes_releases_what_an_unpolled_call_asked_for() {
     // Its request is under way, its lock was handed off, or it waits for another call.
     for case in 0..3 {
-        let mut client = Client::new();
-        let (idle, step) = client.acquire("k", terms(LONG));
-        let request = asked(step);
+        let (mut client, idle, request) = Client::asking(terms(LONG));
         let queued = (case == 2).then(|| client.acquire("k", terms(LONG)).0);
         if case > 0 {
             client.refuse(request.clone(), 0, 0);
@@ -215,9 +200,7 @@ fn a_client_that_closes_releases_what_an_unpolled_call_asked_for() {
 
 #[test]
 fn a_client_that_drains_does_not_wait_for_an_unpolled_call() {
-    let mut client = Client::new();
-    let (idle, step) = client.acquire("k", terms(LONG));
-    let request = asked(step);
+    let (mut client, idle, request) = Client::asking(terms(LONG));
     client.on(Input::Drain);
     for now in [4_100, 5_200] {
         assert!(!client.machine.is_drained() && client.sent().is_empty());
@@ -248,9 +231,7 @@ fn a_client_that_drains_does_not_wait_for_an_unpolled_call() {
 
 #[test]
 fn the_late_end_of_an_unpolled_request_loses_no_hold_that_was_released_since() {
-    let mut client = Client::new();
-    let (_idle, step) = client.acquire("k", terms(LONG));
-    let unread = asked(step);
+    let (mut client, _idle, unread) = Client::asking(terms(LONG));
     let (next, _) = client.acquire("k", terms(LONG));
     client.on(Input::Drain);
     client.tick(4_100);
@@ -281,28 +262,26 @@ fn a_client_that_closes_repeats_a_release_whose_reply_is_not_read() {
 #[test]
 fn a_call_that_is_polled_after_its_wait_sends_no_request() {
     // It has lost its turn.
-    let mut client = Client::new();
-    let (idle, step) = client.acquire("k", with(|terms| terms.wait = Wait::For(ms(50))));
+    let (mut client, idle, request) = Client::asking(with(|terms| terms.wait = Wait::For(ms(50))));
     let (next, _) = client.acquire("k", terms(LONG));
     client.tick(4_000);
     client.next(next);
-    client.on(Input::Reply(asked(step), Reply::None));
+    client.on(Input::Reply(request, Reply::None));
     let step = client.poll(idle);
-    assert!(is_taken(&step), "{step:?}");
+    assert_taken(&step);
 }
 
 #[test]
 fn a_lock_that_an_operator_released_before_its_grant_was_read_is_not_held() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", terms(LEASE));
+    let (mut client, call, request) = Client::asking(terms(LEASE));
     // The store compares the token, and releases the lock.
     assert_eq!(
         client.revoked(Some(FENCE * TOKENS), true),
         [Revoked::NotHeld]
     );
     assert_eq!(client.revoked(None, true), [Revoked::Given]);
-    let first = owner(&asked(step.clone()));
-    let again = asked(client.grant(asked(step), FENCE));
+    let first = owner(&request);
+    let again = asked(client.grant(request, FENCE));
     assert_ne!(owner(&again), first);
     assert!(only(client.grant(again, 9)).token > FENCE * TOKENS);
     assert!(
@@ -332,9 +311,8 @@ fn a_call_without_a_limit_that_gets_the_turn_while_the_client_drains_does_not_ke
 #[test]
 fn an_attempt_takes_the_turn_of_a_waiter_that_does_not_ask_again_in_time() {
     for is_polled in [false, true] {
-        let mut client = Client::new();
-        let (waiter, step) = client.acquire("k", terms(LEASE));
-        client.refuse(asked(step), 0, 0);
+        let (mut client, waiter, request) = Client::asking(terms(LEASE));
+        client.refuse(request, 0, 0);
         let ask_at = client.machine.due().expect("it asks again");
         client.now = ask_at.nanos() / 1_000_000 - 1;
         assert!(is_taken(&client.acquire("k", attempt()).1), "it waits");

@@ -15,19 +15,13 @@ fn waits(wait: Wait) -> LockOptions {
     with(|terms| terms.wait = wait)
 }
 
-fn is_taken(step: &Step) -> bool {
-    matches!(step, Step::Refused(Refusal::Taken(..)))
-}
-
 #[test]
 fn the_first_request_has_the_response_time_out_however_short_the_wait() {
     for wait in SHORT
         .into_iter()
         .chain([Wait::For(ms(5_000)), Wait::Forever])
     {
-        let mut client = Client::new();
-        let (_, step) = client.acquire("k", waits(wait));
-        let request = asked(step);
+        let (mut client, _, request) = Client::asking(waits(wait));
         assert_eq!(request.timeout, ms(2_000), "{wait:?}");
         let mut refused = client.clone_at(LATER);
         client.now = LATER;
@@ -39,26 +33,24 @@ fn the_first_request_has_the_response_time_out_however_short_the_wait() {
 
 #[test]
 fn a_request_after_the_first_reply_ends_with_the_wait_and_hides_no_holder() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", waits(Wait::For(ms(50))));
-    client.refuse(asked(step), 0, 0);
+    let (mut client, call, request) = Client::asking(waits(Wait::For(ms(50))));
+    client.refuse(request, 0, 0);
     client.now = 30;
     client.event(retry(LockMode::Exclusive, 0));
     let again = client.next(call);
     assert_eq!(again.timeout, ms(20));
     client.now = 50;
     let step = client.reply(again, UNANSWERED);
-    assert!(is_taken(&step), "{step:?}");
+    assert_taken(&step);
 }
 
 #[test]
 fn a_short_wait_confirms_a_grant_after_a_reported_change() {
     for wait in SHORT {
-        let mut client = Client::new();
-        let (_, step) = client.acquire("k", waits(wait));
+        let (mut client, _, request) = Client::asking(waits(wait));
         client.event(Event::Changed);
         client.now = LATER;
-        let again = asked(client.reply(asked(step), granted(FENCE, 1, 0)));
+        let again = asked(client.reply(request, granted(FENCE, 1, 0)));
         client.now += LATER;
         only(client.grant(again, FENCE));
     }
@@ -194,7 +186,7 @@ fn a_wait_that_has_ended_in_the_line_sends_no_request() {
     client.now = 3_000;
     client.on(Input::Cancel(gone));
     let step = client.poll(call);
-    assert!(is_taken(&step), "{step:?}");
+    assert_taken(&step);
 }
 
 #[test]
@@ -205,9 +197,7 @@ fn a_short_wait_behind_a_call_whose_requests_fail_does_not_call_the_lock_taken()
         (true, UNANSWERED),
     ] {
         for wait in SHORT {
-            let mut client = Client::new();
-            let (first, step) = client.acquire("k", terms(LONG));
-            let mut request = asked(step);
+            let (mut client, first, mut request) = Client::asking(terms(LONG));
             if is_refused {
                 client.refuse(request, 0, 0);
                 client.tick(1_100);
@@ -238,9 +228,7 @@ fn a_short_wait_behind_a_call_whose_requests_fail_does_not_call_the_lock_taken()
 #[test]
 fn a_call_whose_grant_is_taken_by_force_at_the_end_of_its_wait_is_told_that_the_lock_is_taken() {
     for wait in SHORT.into_iter().chain([Wait::For(ms(3_000))]) {
-        let mut client = Client::new();
-        let (call, step) = client.acquire("k", waits(wait));
-        let mut request = asked(step);
+        let (mut client, call, mut request) = Client::asking(waits(wait));
         if wait == Wait::For(ms(3_000)) {
             client.now = 2_000;
             client.reply(request, UNANSWERED);
@@ -263,9 +251,8 @@ fn a_call_whose_grant_is_taken_by_force_at_the_end_of_its_wait_is_told_that_the_
 /// No notification arrives, so a fixed pause would be too long at first, or send too many requests later.
 #[test]
 fn a_waiter_that_its_store_cannot_notify_asks_again_after_growing_pauses() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", waits(Wait::Forever));
-    let (mut request, mut pauses) = (asked(step), Vec::new());
+    let (mut client, call, request) = Client::asking(waits(Wait::Forever));
+    let (mut request, mut pauses) = (request, Vec::new());
     for _ in 0..8 {
         let place = QueuePlace {
             asks: Asks::Polling,
