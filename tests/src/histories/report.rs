@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 use super::{
     check::{self, Findings, Property, Violation},
     history::History,
-    record::{AccessKind, Outcome, Run, Verb},
+    record::{Access, Outcome, Run, Verb},
 };
 
 /// The number of violations of a property to print in full.
@@ -17,16 +17,14 @@ const LONG_ENOUGH: u64 = 30;
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     run: Option<Run>,
+    calls: u64,
     /// Counts by kind.
     grants: BTreeMap<String, u64>,
-    operations: BTreeMap<Verb, BTreeMap<String, u64>>,
     faults: BTreeMap<String, u64>,
-    calls: u64,
-    data_losses: u64,
+    accesses: BTreeMap<String, u64>,
+    data_losses: usize,
     /// The number of requests and replies that the proxies lost one by one.
     messages_lost: u64,
-    writes: Accesses,
-    reads: Accesses,
     /// The writes after those of a later holder, which a resource without a fence accepts.
     late_writes: usize,
     findings: Findings,
@@ -34,60 +32,41 @@ pub(super) struct Report {
     history: Option<PathBuf>,
 }
 
-/// The accesses to the resource.
-#[derive(Clone, Debug)]
-struct Accesses {
-    accepted: usize,
-    refused: usize,
-}
-
-impl Accesses {
-    fn of(history: &History, kind: AccessKind) -> Self {
-        let all = history.locks.values().flat_map(|lock| &lock.accesses);
-        let of_kind = all.filter(|access| access.kind == kind);
-        let accepted = of_kind.clone().filter(|access| access.accepted).count();
-        Self {
-            accepted,
-            refused: of_kind.count() - accepted,
-        }
-    }
-}
-
 impl Report {
     pub(super) fn on(history: &History) -> Self {
-        let (faults, operations) = (history.faults.iter(), history.operations.iter());
+        let faults = history.faults.iter();
         // A body has a record at its start and at its end. A body that was killed does not count.
         let begins = |verb, outcome| {
             matches!(verb, Verb::Run | Verb::RunBoth) && outcome == Outcome::Granted
         };
-        let holds = history.locks.values().flat_map(|lock| &lock.holds);
-        let mut by_verb: BTreeMap<Verb, BTreeMap<String, u64>> = BTreeMap::new();
-        for ((verb, outcome), count) in operations.clone() {
-            let outcomes = by_verb.entry(*verb).or_default();
-            outcomes.insert(outcome.to_string(), *count);
-        }
+        let calls = history.operations.iter();
+        let calls = calls.filter(|((verb, outcome), _)| !begins(*verb, *outcome));
+        let locks = || history.locks.values();
+        let accesses = locks().flat_map(|lock| &lock.accesses);
+        let access_kind = |access: &Access| {
+            let verdict = if access.accepted {
+                "accepted"
+            } else {
+                "refused"
+            };
+            format!("{} {verdict}", access.kind)
+        };
         Self {
             run: history.run.clone(),
-            grants: counts(holds.map(|hold| hold.mode.to_string())),
-            calls: operations
-                .filter(|((verb, outcome), _)| !begins(*verb, *outcome))
-                .map(|(_, count)| count)
-                .sum(),
-            operations: by_verb,
+            calls: calls.map(|(_, count)| count).sum(),
+            grants: counts(
+                locks()
+                    .flat_map(|lock| &lock.holds)
+                    .map(|hold| hold.mode.to_string()),
+            ),
+            accesses: counts(accesses.clone().map(access_kind)),
             data_losses: faults
                 .clone()
                 .filter(|fault| fault.kind.loses_data())
-                .count() as u64,
+                .count(),
             messages_lost: faults.clone().filter_map(|fault| fault.messages).sum(),
             faults: counts(faults.map(|fault| fault.kind.to_string())),
-            writes: Accesses::of(history, AccessKind::Write),
-            reads: Accesses::of(history, AccessKind::Read),
-            late_writes: history
-                .locks
-                .values()
-                .flat_map(|lock| &lock.accesses)
-                .filter(|access| access.late)
-                .count(),
+            late_writes: accesses.filter(|access| access.late).count(),
             findings: check::check(history),
             history: None,
         }
@@ -156,9 +135,6 @@ impl fmt::Display for Report {
         let grants: u64 = self.grants.values().sum();
         let by_mode = list(&self.grants);
         writeln!(f, "{} calls, {grants} grants: {by_mode}", self.calls)?;
-        for (verb, outcomes) in &self.operations {
-            writeln!(f, "  {:<12} {}", verb.to_string(), list(outcomes))?;
-        }
         let (faults, lost) = (self.faults.values().sum::<u64>(), self.messages_lost);
         writeln!(f, "{faults} faults, {lost} messages lost one by one")?;
         for (kind, count) in &self.faults {
@@ -179,10 +155,7 @@ impl fmt::Display for Report {
              {longest_by_nature_ms} ms; {others_by_nature} others",
             self.data_losses
         )?;
-        for (what, accesses) in [("writes", &self.writes), ("reads", &self.reads)] {
-            let Accesses { accepted, refused } = accesses;
-            writeln!(f, "{what}: {accepted} accepted, {refused} refused")?;
-        }
+        writeln!(f, "accesses: {}", list(&self.accesses))?;
         writeln!(f, "without a fence: {} late writes", self.late_writes)?;
         for property in Property::ALL {
             cases(f, property, violations, "violations")?;
