@@ -77,6 +77,15 @@ impl Store {
         self.state.release(&release, self.now)
     }
 
+    /// Releases the lock, which `min_hold` keeps for a lease.
+    fn releases_late(&mut self, client: u64) {
+        let release = ReleaseRequest {
+            min_hold: LEASE,
+            ..ReleaseRequest::of(&claim("k", owner(client, Exclusive)))
+        };
+        self.state.release(&release, self.now);
+    }
+
     fn downgrades(&mut self, client: u64) -> Applied {
         let Claim { key, owner } = claim("k", owner(client, Shared));
         let downgrade = DowngradeRequest {
@@ -351,12 +360,9 @@ fn a_holder_of_permits_learns_that_another_one_counts_by_another_number() {
             (usize::from(of == 5), of == 5)
         );
     }
-    let mine = owner(4, permits(1, 5));
-    let Acquired::Taken { ttl, .. } = ({
-        store.now = store.now + LEASE / 2;
-        store.comes(5, permits(2, 5));
-        store.state.acquire(&request("k", mine, true), store.now)
-    }) else {
+    store.now = store.now + LEASE / 2;
+    store.comes(5, permits(2, 5));
+    let Acquired::Taken { ttl, .. } = store.asks(4, permits(1, 5), true) else {
         panic!("all are taken");
     };
     assert_eq!(ttl, Some(LEASE / 2), "until the first lease ends");
@@ -427,35 +433,20 @@ fn a_refusal_names_the_fence_after_which_grants_are_new_and_an_exclusive_holder(
         Acquired::Granted { fences, .. } => fences[0],
         refused => panic!("{refused:?}"),
     };
-    let mut refused = |client, waits| match store.asks(client, Exclusive, waits) {
+    let refused = |store: &mut Store, client, waits| match store.asks(client, Exclusive, waits) {
         Acquired::Taken { fences, by, .. } => (fences[0], by),
         granted => panic!("{granted:?}"),
     };
-    assert_eq!(
-        refused(2, true),
-        (fence, TakenBy::Owner(owner(1, Exclusive)))
-    );
-    let release = ReleaseRequest {
-        min_hold: LEASE,
-        ..ReleaseRequest::of(&claim("k", owner(1, Exclusive)))
-    };
-    store.state.release(&release, store.now);
-    let by = |mode| {
+    let holder = TakenBy::Owner(owner(1, Exclusive));
+    assert_eq!(refused(&mut store, 2, true), (fence, holder));
+    store.releases_late(1);
+    let (_, by) = refused(&mut store, 3, false);
+    assert_eq!(by, TakenBy::Unnamed, "`min_hold` keeps it");
+    for (mode, expected) in [(Shared, TakenBy::Unnamed), (Exclusive, holder)] {
         let mut store = Store::default();
         store.comes(1, mode);
-        match store.asks(2, Exclusive, false) {
-            Acquired::Taken { by, .. } => by,
-            granted => panic!("{granted:?}"),
-        }
-    };
-    assert_eq!(
-        [by(Shared), by(Exclusive)],
-        [TakenBy::Unnamed, TakenBy::Owner(owner(1, Exclusive))]
-    );
-    let Acquired::Taken { by, .. } = store.asks(3, Exclusive, false) else {
-        panic!("`min_hold` keeps it");
-    };
-    assert_eq!(by, TakenBy::Unnamed);
+        assert_eq!(refused(&mut store, 2, false).1, expected, "{mode:?}");
+    }
 }
 
 #[test]
@@ -469,11 +460,7 @@ fn a_waiter_that_gives_up_leaves_the_queue_and_the_next_one_asks() {
     assert_eq!(store.retries(), [], "it was not the first");
     store.releases(2, Exclusive);
     assert_eq!(store.retries(), [(4, Duration::ZERO)]);
-    let release = ReleaseRequest {
-        min_hold: LEASE,
-        ..ReleaseRequest::of(&claim("k", owner(1, Exclusive)))
-    };
-    store.state.release(&release, store.now);
+    store.releases_late(1);
     assert_eq!(
         store.retries(),
         [(4, LEASE), (5, LEASE + GRACE)],
@@ -550,7 +537,6 @@ fn a_member_restores_a_reader_once_although_others_read() {
 
 #[test]
 fn the_next_and_the_last_connected_waiter_retry_after_a_silent_one() {
-    use LockMode::Exclusive;
     for (waited, retries) in [(LONGEST_SILENCE, vec![]), (LONGEST_SILENCE * 2, vec![3, 5])] {
         let mut store = Store::default();
         for client in 0..7 {
@@ -568,7 +554,6 @@ fn the_next_and_the_last_connected_waiter_retry_after_a_silent_one() {
 
 #[test]
 fn a_release_lets_in_64_readers_and_the_next_connected_one_lets_in_the_others() {
-    use LockMode::{Exclusive, Shared};
     let mut store = Store::default();
     store.comes(200, Exclusive);
     for client in 0..100 {
@@ -598,7 +583,6 @@ fn a_release_lets_in_64_readers_and_the_next_connected_one_lets_in_the_others() 
 
 #[test]
 fn a_disconnected_waiter_does_not_keep_out_waiters_that_the_lock_admits() {
-    use LockMode::{Exclusive, Shared};
     let modes = [
         (Shared, Exclusive, Shared),
         (permits(1, 9), Exclusive, permits(1, 9)),

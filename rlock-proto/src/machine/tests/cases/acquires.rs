@@ -69,8 +69,7 @@ fn a_waiter_that_has_gone_gives_a_lock_or_a_place_in_the_queue_back_at_once() {
         let gone = owner(&request);
         client.refuse(request, 0, 0);
         client.on(Input::Cancel(call));
-        let left = client.sent_one();
-        client.on(Input::Reply(left, NOT_HELD));
+        client.reply_to_sent(NOT_HELD);
         assert!(client.is_empty());
         // The server, or one that took its place, still had it in the queue.
         client.on(Input::Event(key("k"), Some(gone), message));
@@ -100,8 +99,7 @@ fn an_attempt_follows_the_release_of_its_own_client() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     client.leave_as(&entered, None);
     let release = client.sent_one();
-    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
-    assert_eq!(step, Step::Wait);
+    let call = client.queue("k", with(|terms| terms.wait = Wait::Never));
     client.on(Input::Reply(release, DONE));
     assert!(client.is_woken(call));
     let request = asked(client.poll(call));
@@ -340,8 +338,7 @@ fn a_cancelled_acquire_is_released_behind_its_request_and_again_after_a_late_gra
     client.on(Input::Reply(release, NOT_HELD));
     assert!(!client.is_empty(), "its reply is missing");
     client.grant(request, FENCE);
-    let release = client.sent_one();
-    client.on(Input::Reply(release, DONE));
+    client.reply_to_sent(DONE);
     assert!(client.is_empty() && client.losses().is_empty());
 }
 

@@ -222,6 +222,14 @@ impl Client {
         self.begin(locks.collect(), Few::new(), terms)
     }
 
+    /// Begins a call that waits for its turn.
+    #[track_caller]
+    pub(super) fn queue(&mut self, keys: &str, terms: LockOptions) -> CallId {
+        let (call, step) = self.acquire(keys, terms);
+        assert_eq!(step, Step::Wait);
+        call
+    }
+
     /// Begins a call inside a hold of `k`.
     pub(super) fn nest(&mut self, outer: &Entered, lease: u64) -> (CallId, Step) {
         self.nest_as(outer, terms(lease))
@@ -256,6 +264,12 @@ impl Client {
     /// Applies a reply. Returns the next step of the call.
     pub(super) fn reply(&mut self, request: Box<Request>, reply: Reply) -> Step {
         self.on(Input::Reply(request, reply))
+    }
+
+    /// Applies a reply to the only request that the background sends.
+    pub(super) fn reply_to_sent(&mut self, reply: Reply) {
+        let request = self.sent_one();
+        self.on(Input::Reply(request, reply));
     }
 
     /// Grants a request that was sent just now.

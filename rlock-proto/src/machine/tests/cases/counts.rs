@@ -48,13 +48,11 @@ fn counts_put_no_renewal_off() {
         client.tick(now);
         let inner = client.enter(&outer, LEASE);
         client.tick(now + SOON);
-        let told = client.sent_one();
-        client.reply(told, DONE);
+        client.reply_to_sent(DONE);
         assert_eq!(client.valid_until(), now + SOON + 2_968);
         client.leave(&inner);
         client.tick(now + 2 * SOON);
-        let told = client.sent_one();
-        client.reply(told, DONE);
+        client.reply_to_sent(DONE);
     }
     assert!(client.renewals().is_empty());
     client.tick(1_000);
@@ -169,8 +167,7 @@ fn a_count_that_finds_no_lock_is_a_loss_if_a_renewal_finds_none() {
         let (mut client, outer) = Client::holding(terms(LEASE));
         client.enter(&outer, LEASE);
         client.tick(SOON);
-        let told = client.sent_one();
-        client.reply(told, NOT_HELD);
+        client.reply_to_sent(NOT_HELD);
         assert!(client.losses().is_empty());
         client.tick(SOON + 1);
         client.renew(Some(outcome));
@@ -190,8 +187,7 @@ fn a_count_without_a_reply_is_sent_again_and_one_that_is_refused_is_not() {
         let (mut client, outer) = Client::holding(terms(LEASE));
         let inner = client.enter(&outer, LEASE);
         client.tick(SOON);
-        let told = client.sent_one();
-        client.reply(told, reply);
+        client.reply_to_sent(reply);
         client.leave(&inner);
         let again = client.enter(&outer, LEASE);
         client.tick(100);

@@ -39,8 +39,7 @@ fn a_downgrade_lets_readers_in_that_wait_although_other_clients_do() {
 fn a_downgrade_is_told_again_until_the_store_confirms_it() {
     let (mut client, writer) = Client::holding(terms(LEASE));
     client.on(Input::Downgrade(writer.entry));
-    let told = client.sent_one();
-    client.on(Input::Reply(told, UNANSWERED));
+    client.reply_to_sent(UNANSWERED);
     client.tick(500);
     let told = client.sent_one();
     assert_eq!(told.what, Ask::Downgrade { fence: 0 });

@@ -84,8 +84,7 @@ fn a_shorter_lease_ends_the_hold_sooner_at_once_and_a_late_reply_does_not_undo_t
     assert_eq!(client.losses(), [LostCause::Expired]);
     // The store may keep the lock for the longer lease, so the release is repeated for as long.
     client.leave_as(&entered, None);
-    let release = client.sent_one();
-    client.reply(release, UNANSWERED);
+    client.reply_to_sent(UNANSWERED);
     client.tick(client.now + 2 * LEASE);
     assert!(client.sent_one().is_release());
 }

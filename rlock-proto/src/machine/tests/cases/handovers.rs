@@ -199,8 +199,7 @@ fn a_call_that_is_not_polled_loses_its_turn_when_its_lock_has_ended() {
     let first = owner(&request);
     client.refuse(request, 0, 0);
     client.event(handed_off(8, false));
-    let (next, step) = client.acquire("k", terms(LEASE));
-    assert_eq!(step, Step::Wait);
+    let next = client.queue("k", terms(LEASE));
     for now in (100..1_000).step_by(100) {
         client.tick(now);
     }

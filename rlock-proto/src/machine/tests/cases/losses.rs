@@ -66,8 +66,7 @@ fn a_lock_that_is_gone_before_its_next_hold_began_is_no_loss() {
     let (next, _) = client.acquire("k", terms(LEASE));
     client.leave(&entered);
     client.on(Input::Cancel(next));
-    let release = client.sent_one();
-    client.on(Input::Reply(release, NOT_HELD));
+    client.reply_to_sent(NOT_HELD);
     assert!(client.losses().is_empty());
 }
 

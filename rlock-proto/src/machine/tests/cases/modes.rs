@@ -324,8 +324,7 @@ fn no_reader_joins_in_an_exclusive_lock_that_others_wait_for() {
     let reader = only(client.poll(reader));
     client.event(Event::Wanted);
     client.now = 1;
-    let (late, step) = client.acquire("k", shared());
-    assert_eq!(step, Step::Wait);
+    let late = client.queue("k", shared());
     let release = asked(client.leave(&reader));
     assert_eq!(release.claims[0].mode, LockMode::Exclusive);
     // It asks behind the others.
@@ -405,8 +404,7 @@ fn an_attempt_is_refused_as_soon_as_the_call_before_it_waits() {
     let attempt = with(|terms| (terms.mode, terms.wait) = (LockMode::Shared, Wait::Never));
     let mut client = Client::new();
     let (_, first) = client.acquire("k", shared());
-    let (second, step) = client.acquire("k", attempt);
-    assert_eq!(step, Step::Wait);
+    let second = client.queue("k", attempt);
     assert_eq!(client.refuse(asked(first), 0, 0), Step::Wait);
     assert!(client.is_woken(second));
     let step = client.poll(second);
@@ -435,8 +433,7 @@ fn an_attempt_in_another_mode_closes_no_shared_lock() {
     // The same if it waits for the reply to the reader.
     let mut client = Client::new();
     let (_, reader) = client.acquire("k", shared());
-    let (attempt, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
-    assert_eq!(step, Step::Wait);
+    let attempt = client.queue("k", with(|terms| terms.wait = Wait::Never));
     let first = only(client.grant(asked(reader), FENCE));
     assert!(client.is_woken(attempt));
     let step = client.poll(attempt);

@@ -37,8 +37,7 @@ fn a_repeated_release_that_finds_nothing_has_succeeded() {
     client.on(Input::Reply(again, UNANSWERED));
     assert_eq!(client.poll(call), Step::Wait, "it may not be released yet");
     client.tick(60);
-    let again = client.sent_one();
-    client.on(Input::Reply(again, NOT_HELD));
+    client.reply_to_sent(NOT_HELD);
     assert!(client.is_woken(call));
     assert_eq!(client.poll(call), Step::Left(Ok(())));
     assert!(client.losses().is_empty() && client.is_empty());
@@ -81,8 +80,7 @@ fn a_release_that_finds_nothing_at_first_is_a_loss_that_is_told_once() {
     let call = release.call.expect("a call releases");
     client.reply(release, NOT_EXECUTED);
     client.tick(20);
-    let again = client.sent_one();
-    client.on(Input::Reply(again, NOT_HELD));
+    client.reply_to_sent(NOT_HELD);
     assert_eq!(client.losses(), [LostCause::Removed]);
     assert_eq!(client.poll(call), Step::Left(Err(LostCause::Removed)));
 
@@ -178,8 +176,7 @@ fn the_release_of_an_owner_that_several_calls_asked_with_is_repeated_for_the_lon
 fn an_attempt_that_is_polled_when_a_release_is_given_up_asks_at_once() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     client.leave_as(&entered, None);
-    let release = client.sent_one();
-    client.on(Input::Reply(release, UNANSWERED));
+    client.reply_to_sent(UNANSWERED);
     // The lease has ended the lock.
     client.now = LEASE + 10;
     let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));

@@ -75,8 +75,7 @@ fn a_call_that_waits_for_a_release_outlives_the_slot_of_its_key() {
     let call = CallId(client.calls);
     assert_eq!(client.reply(release, UNANSWERED), Step::Wait);
     client.tick(1_000);
-    let again = client.sent_one();
-    client.on(Input::Reply(again, DONE));
+    client.reply_to_sent(DONE);
     assert!(client.is_woken(call));
     use_others(&mut client);
     assert!(!has_slot(&client, "k"));

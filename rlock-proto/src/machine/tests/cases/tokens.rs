@@ -67,8 +67,7 @@ fn an_attempt_waits_for_the_tokens_of_a_retained_lock() {
         entered = only(client.acquire("k", attempt).1);
     }
     client.leave(&entered);
-    let (call, step) = client.acquire("k", attempt);
-    assert_eq!(step, Step::Wait);
+    let call = client.queue("k", attempt);
     client.tick(10);
     let renew = client.renewal();
     assert!(!client.is_woken(call));
@@ -80,8 +79,7 @@ fn an_attempt_waits_for_the_tokens_of_a_retained_lock() {
 #[test]
 fn an_attempt_is_refused_when_the_tokens_that_it_waits_for_do_not_come() {
     let (mut client, call, _) = out_of_tokens();
-    let (attempt, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
-    assert_eq!(step, Step::Wait);
+    let attempt = client.queue("k", with(|terms| terms.wait = Wait::Never));
     client.tick(1_000);
     // The other call asks, and the attempt waits for that.
     let request = client.next(call);

@@ -242,8 +242,7 @@ fn the_late_end_of_an_unpolled_request_loses_no_hold_that_was_released_since() {
     let release = asked(client.leave(&entered));
     client.reply(release, DONE);
     client.on(Input::Reply(unread, Reply::None));
-    let release = client.sent_one();
-    client.on(Input::Reply(release, NOT_HELD));
+    client.reply_to_sent(NOT_HELD);
     assert!(client.losses().is_empty());
 }
 
@@ -295,8 +294,7 @@ fn a_call_without_a_limit_that_gets_the_turn_while_the_client_drains_does_not_ke
 {
     let (mut client, entered) = Client::holding(terms(LONG));
     let forever = with(|terms| (terms.lease, terms.wait) = (ms(LONG), Wait::Forever));
-    let (call, step) = client.acquire("k", forever);
-    assert_eq!(step, Step::Wait);
+    let call = client.queue("k", forever);
     client.on(Input::Drain);
     client.leave(&entered);
     assert!(client.is_woken(call));
@@ -327,11 +325,9 @@ fn an_attempt_takes_the_turn_of_a_waiter_that_does_not_ask_again_in_time() {
             continue;
         }
         client.tick(client.now + 2_000);
-        let (call, step) = client.acquire("k", attempt());
-        assert_eq!(step, Step::Wait);
+        let call = client.queue("k", attempt());
         client.tick(client.now);
-        let release = client.sent_one();
-        client.on(Input::Reply(release, DONE));
+        client.reply_to_sent(DONE);
         let request = client.next(call);
         only(client.grant(request, FENCE));
     }

@@ -79,8 +79,7 @@ fn a_call_with_a_short_wait_uses_the_reply_to_the_call_before_it() {
         let reader = with(|terms| (terms.mode, terms.wait) = (LockMode::Shared, wait));
         let mut client = Client::new();
         let (_, first) = client.acquire("k", reader);
-        let (second, step) = client.acquire("k", reader);
-        assert_eq!(step, Step::Wait);
+        let second = client.queue("k", reader);
         client.tick(LATER);
         assert_eq!(client.poll(second), Step::Wait, "{wait:?}");
         let mut refused = client.clone_at(2 * LATER);
@@ -120,8 +119,7 @@ fn a_short_wait_behind_a_request_without_a_reply_asks_for_itself() {
         let mut client = Client::new();
         let (_, first) = client.acquire("k", waits(wait));
         client.now = 1;
-        let (call, step) = client.acquire("k", waits(wait));
-        assert_eq!(step, Step::Wait);
+        let call = client.queue("k", waits(wait));
         client.tick(LATER + 1);
         assert_eq!(client.poll(call), Step::Wait);
         client.now = 2_000;
@@ -143,8 +141,7 @@ fn a_call_whose_first_lock_ends_while_it_waits_for_the_second_is_told_that_the_s
         let mut client = Client::new();
         let (_, step) = client.acquire("a", brief(100, Wait::Forever));
         let held = only(client.grant(asked(step), FENCE));
-        let (call, step) = client.acquire("a b", brief(100, Wait::For(ms(150))));
-        assert_eq!(step, Step::Wait);
+        let call = client.queue("a b", brief(100, Wait::For(ms(150))));
         client.leave_as(&held, None);
         let request = client.next(call);
         assert_eq!(request.claims.len(), 1, "the client has `a` already");
@@ -164,8 +161,7 @@ fn a_short_wait_behind_a_call_that_is_cancelled_asks_for_itself() {
     for wait in SHORT {
         let mut client = Client::new();
         let (gone, _) = client.acquire("k", terms(LEASE));
-        let (call, step) = client.acquire("k", waits(wait));
-        assert_eq!(step, Step::Wait);
+        let call = client.queue("k", waits(wait));
         client.tick(LATER);
         assert_eq!(client.poll(call), Step::Wait, "{wait:?}");
         client.on(Input::Cancel(gone));
@@ -181,8 +177,7 @@ fn a_short_wait_behind_a_call_that_is_cancelled_asks_for_itself() {
 fn a_wait_that_has_ended_in_the_line_sends_no_request() {
     let mut client = Client::new();
     let (gone, _) = client.acquire("k", terms(LEASE));
-    let (call, step) = client.acquire("k", waits(Wait::For(ms(3_000))));
-    assert_eq!(step, Step::Wait);
+    let call = client.queue("k", waits(Wait::For(ms(3_000))));
     client.now = 3_000;
     client.on(Input::Cancel(gone));
     let step = client.poll(call);
@@ -204,8 +199,7 @@ fn a_short_wait_behind_a_call_whose_requests_fail_does_not_call_the_lock_taken()
                 request = client.next(first);
             }
             client.now += 1;
-            let (call, step) = client.acquire("k", waits(wait));
-            assert_eq!(step, Step::Wait);
+            let call = client.queue("k", waits(wait));
             client.now += LATER;
             client.tick(client.now);
             assert_eq!(client.poll(call), Step::Wait, "{wait:?}");
