@@ -293,36 +293,3 @@ impl fmt::Debug for LockGuard {
         self.hold.debug("LockGuard", f)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        sync::Arc,
-        task::{Context, Wake, Waker},
-    };
-
-    use crate::LockClient;
-
-    struct Panics;
-
-    impl Wake for Panics {
-        fn wake(self: Arc<Self>) {
-            panic!("a waker that panics");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_waker_that_panics_leaves_none_of_several_locks_held() {
-        let client = LockClient::in_memory();
-        let all = client.lock_all(["b", "a", "c"]);
-        let guard = all.acquire().await.expect("free");
-        let waker = Waker::from(Arc::new(Panics));
-        let mut waiting = Box::pin(client.lock("b").acquire());
-        let polled = waiting.as_mut().poll(&mut Context::from_waker(&waker));
-        assert!(polled.is_pending(), "the guard holds `b`");
-        drop(guard);
-        drop(waiting);
-        let again = all.acquire().await.expect("all of them are free");
-        assert!(again.is_valid());
-    }
-}

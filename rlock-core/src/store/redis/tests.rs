@@ -179,36 +179,30 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
     tokio::time::pause();
     assert_ne!(address.next_promotion_by(), None);
 
-    let acquire = {
-        let (store, owner) = (
-            Arc::clone(&store),
-            OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
-        );
-        async move {
-            let key = Key::parse("k").expect("valid");
-            let request = AcquireRequest {
-                claims: rlock_proto::few::one(Claim { key, owner }),
-                lease: LONG,
-                waits: false,
-            };
-            store
-                .acquire(&request, SendOptions::new(LONG))
-                .await
-                .map(drop)
-        }
-    };
-    let count = {
-        let (store, owner) = (
-            Arc::clone(&store),
-            OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
-        );
-        let count = Change::SetCount(SetCountRequest {
-            key: Key::parse("k").expect("valid"),
+    let owner = OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive);
+    let key = Key::parse("k").expect("valid");
+    let acquire = AcquireRequest {
+        claims: rlock_proto::few::one(Claim {
+            key: key.clone(),
             owner,
-            count: 2,
-            lease: LONG,
-        });
-        async move { store.apply(&count, SendOptions::new(LONG)).await.map(drop) }
+        }),
+        lease: LONG,
+        waits: false,
+    };
+    let count = Change::SetCount(SetCountRequest {
+        key,
+        owner,
+        count: 2,
+        lease: LONG,
+    });
+    let (to_acquire, to_count) = (Arc::clone(&store), Arc::clone(&store));
+    let acquire = async move {
+        let acquired = to_acquire.acquire(&acquire, SendOptions::new(LONG)).await;
+        acquired.map(drop)
+    };
+    let count = async move {
+        let applied = to_count.apply(&count, SendOptions::new(LONG)).await;
+        applied.map(drop)
     };
     // The client has asked for its permissions by scripts.
     let checks = former.count("EVALSHA");
@@ -224,10 +218,10 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
     address.server(LONG).await.expect("a master");
     tokio::time::resume();
     drop(resume);
-    let refused = held_back.await.expect("no panic").expect_err("refused");
-    assert!(refused.to_string().contains("NOPERM"), "{refused}");
-    let refused = told.await.expect("no panic").expect_err("refused");
-    assert!(refused.to_string().contains("NOPERM"), "{refused}");
+    for request in [held_back, told] {
+        let refused = request.await.expect("no panic").expect_err("refused");
+        assert!(refused.to_string().contains("NOPERM"), "{refused}");
+    }
     let counts = (former.count("EVALSHA"), master.count("EVALSHA"));
     assert_eq!(counts, (requests, 1));
     background.abort();
