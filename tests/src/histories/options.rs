@@ -2,8 +2,8 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::Serialize;
+use clap::{Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 /// Acquires locks from many tasks in many processes while servers, networks and processes fail.
 /// Records a history, and checks it.
@@ -62,30 +62,22 @@ pub(super) enum Command {
         /// The file.
         file: PathBuf,
     },
-    /// The process that a run starts for its clients.
+    /// The process that a run starts for its clients, with [`ClientOptions`] as JSON.
     #[command(hide = true)]
-    Client(ClientOptions),
+    Client { options: String },
 }
 
 /// The options of a client process.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ClientOptions {
     /// The URLs of the servers of a quorum, if there are several.
-    #[arg(long = "url", required = true)]
     pub(super) urls: Vec<String>,
-    #[arg(long)]
     pub(super) resource: SocketAddr,
-    #[arg(long)]
     pub(super) process: u32,
-    #[arg(long)]
     pub(super) seed: u64,
-    #[arg(long)]
     pub(super) keys: u32,
-    #[arg(long)]
     pub(super) clients: u32,
-    #[arg(long)]
     pub(super) tasks: u32,
-    #[arg(long)]
     pub(super) replicas: u32,
 }
 

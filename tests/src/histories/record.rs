@@ -353,12 +353,6 @@ impl fmt::Display for Verb {
     }
 }
 
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
 /// The name of a hold. Several holds may have one owner in turn, and differ in the token.
 pub(super) fn hold_name(owner: &str, token: Token) -> String {
     format!("{owner}/{token}")

@@ -15,7 +15,7 @@ use super::{
     collect::{Collector, Place, Recorder},
     ground::Ground,
     memory,
-    options::{Kind, Options},
+    options::{ClientOptions, Kind, Options},
     record::{Record, Run},
     report::Report,
     resource,
@@ -44,15 +44,19 @@ async fn run(options: &Options) -> Report {
     let collector = Collector::start(file);
     let recorder = collector.recorder();
     let order = Order {
-        resource: resource::open(&recorder),
-        seed,
-        keys: options.keys,
-        clients: match options.store {
-            Kind::Memory => options.processes,
-            _ => 1,
+        options: ClientOptions {
+            urls: Vec::new(),
+            resource: resource::open(&recorder),
+            process: 0,
+            seed,
+            keys: options.keys,
+            clients: match options.store {
+                Kind::Memory => options.processes,
+                _ => 1,
+            },
+            tasks: options.tasks,
+            replicas: options.replicas,
         },
-        tasks: options.tasks,
-        replicas: options.replicas,
         recorder: recorder.clone(),
         started: Arc::new(AtomicU32::new(0)),
     };

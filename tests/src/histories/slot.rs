@@ -2,7 +2,6 @@
 
 use std::{
     env,
-    net::SocketAddr,
     process::{Command, ExitStatus},
     sync::{
         Arc, Mutex, PoisonError,
@@ -21,6 +20,7 @@ use super::{
     clock,
     collect::Recorder,
     network::{self, Front},
+    options::ClientOptions,
     record::{Fault, FaultKind, Record},
     schedule::Lane,
     text::Reader,
@@ -32,15 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Another event ends the wait.
 const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The options of all processes of a run.
+/// What all processes of a run have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
-    pub(super) resource: SocketAddr,
-    pub(super) seed: u64,
-    pub(super) keys: u32,
-    pub(super) clients: u32,
-    pub(super) tasks: u32,
-    pub(super) replicas: u32,
+    /// Each process has its own URLs, number and seed.
+    pub(super) options: ClientOptions,
     pub(super) recorder: Recorder,
     /// The number of processes so far.
     pub(super) started: Arc<AtomicU32>,
@@ -230,25 +226,16 @@ fn start(order: &Order, way: &Way) -> (Process, Front) {
             proxies.iter().map(|proxy| proxy.url()).collect()
         }
     };
+    let options = ClientOptions {
+        urls,
+        process: number,
+        seed: order.options.seed.wrapping_add(number.into()),
+        ..order.options.clone()
+    };
+    let options = serde_json::to_string(&options).expect("it can be written");
     let program = env::current_exe().expect("a program knows its path");
     let mut command = Command::new(program);
-    command.arg("client");
-    let mut option = |name: &str, value: String| {
-        command.args([name, &value]);
-    };
-    for url in urls {
-        option("--url", url);
-    }
-    option("--resource", order.resource.to_string());
-    option("--process", number.to_string());
-    option(
-        "--seed",
-        order.seed.wrapping_add(u64::from(number)).to_string(),
-    );
-    option("--keys", order.keys.to_string());
-    option("--clients", order.clients.to_string());
-    option("--tasks", order.tasks.to_string());
-    option("--replicas", order.replicas.to_string());
+    command.args(["client", &options]);
     let worker = Worker::start(&mut command);
     let front = Front {
         process: number,
