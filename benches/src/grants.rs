@@ -133,7 +133,7 @@ impl Grants {
         let changes = float(self.changes(span.stop));
         let mut figures = vec![(Metric::ChangesPerSecond, changes / span.seconds())];
         figures.extend(self.waits());
-        figures.extend(self.served(span, tasks));
+        figures.push(self.served(span, tasks));
         figures
     }
 
@@ -155,20 +155,16 @@ impl Grants {
     }
 
     /// Returns how evenly `tasks` tasks were served.
-    pub(crate) fn served(&self, span: Span, tasks: usize) -> Figures {
+    pub(crate) fn served(&self, span: Span, tasks: usize) -> (Metric, f64) {
         let mut served = vec![0_usize; tasks];
         for grant in &self.grants {
             if grant.entered < span.stop {
                 served[grant.task as usize] += 1;
             }
         }
-        let total = float(served.iter().sum());
         let most = float(served.iter().copied().max().unwrap_or(0));
         let least = float(served.iter().copied().min().unwrap_or(0));
-        vec![
-            (Metric::MostOverLeast, most / least),
-            (Metric::LeastOverMean, least * float(tasks) / total),
-        ]
+        (Metric::MostOverLeast, most / least)
     }
 }
 

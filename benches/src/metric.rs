@@ -32,8 +32,6 @@ pub(crate) enum Metric {
     WaitP99OverP50,
     /// The largest number of entries of a task, divided by the smallest.
     MostOverLeast,
-    /// The smallest number of entries of a task, divided by the mean.
-    LeastOverMean,
     Violations,
     /// Processor time in milliseconds for each second.
     ProcessorTime,
@@ -66,7 +64,6 @@ impl Metric {
             Self::WaitMax => "wait max ms",
             Self::WaitP99OverP50 => "p99/p50",
             Self::MostOverLeast => "most/least served",
-            Self::LeastOverMean => "least/mean served",
             Self::Violations => "violations",
             Self::ProcessorTime => "CPU ms/s",
             Self::ServerProcessorTime => "server CPU ms/s",
@@ -99,10 +96,7 @@ impl Metric {
     pub(crate) fn more_is_better(self) -> bool {
         matches!(
             self,
-            Self::PairsPerSecond
-                | Self::ChangesPerSecond
-                | Self::ReadsPerSecond
-                | Self::LeastOverMean
+            Self::PairsPerSecond | Self::ChangesPerSecond | Self::ReadsPerSecond
         )
     }
 

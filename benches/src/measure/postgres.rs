@@ -1,16 +1,13 @@
 //! Locks in Postgres: the latency of a pair, then four processes with four tasks each that contend for one lock.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use rlock_testkit::PostgresServer;
 
-use super::{Entrant, Plan, STAY, pair, processes};
-use crate::{
-    contention::soon, contestant::Kind, metric::Metric, results::Results, runtime, worker,
+use super::{
+    Entrant, Plan, pair,
+    processes::{self, TASKS},
 };
-
-const TASKS: u32 = 4;
+use crate::{contestant::Kind, results::Results, runtime};
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {
     let (server, runtime) = (PostgresServer::start(), runtime::current_thread()?);
@@ -31,14 +28,7 @@ async fn contend(plan: &Plan, url: &str, results: &mut Results) -> Result<()> {
     }
     for _ in 0..plan.pace.rounds {
         for (kind, workers) in &mut teams {
-            let warm = worker::contend(workers, soon(plan.pace.warm_up), STAY).await?;
-            let span = soon(plan.pace.contended_of(*kind));
-            let grants = worker::contend(workers, span, Duration::ZERO).await?;
-            let mut figures = grants.of_one_lock(span, (processes::PROCESSES * TASKS) as usize);
-            let violations = warm.violations() + grants.violations();
-            figures.push((Metric::Violations, super::count(violations)));
-            results.add(*kind, figures);
-            results.errors(*kind, grants.errors);
+            processes::round(results, &plan.pace, *kind, workers, None).await?;
         }
     }
     Ok(())

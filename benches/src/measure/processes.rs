@@ -10,6 +10,7 @@ use crate::{
     contention::soon,
     contestant::Kind,
     metric::Metric,
+    pace::Pace,
     results::Results,
     runtime,
     worker::{self, Role},
@@ -17,7 +18,7 @@ use crate::{
 
 pub(super) const PROCESSES: u32 = 4;
 /// The number of tasks of each.
-const TASKS: u32 = 4;
+pub(super) const TASKS: u32 = 4;
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {
     let mut kinds = vec![Kind::Blpop, Kind::Ours, Kind::OursStrict];
@@ -37,16 +38,7 @@ async fn measure(plan: &Plan, kinds: &[Kind]) -> Result<Results> {
     }
     for _ in 0..pace.rounds {
         for (kind, workers) in &mut teams {
-            let warm = worker::contend(workers, soon(pace.warm_up), STAY).await?;
-            let executed = Executed::before(&server).await?;
-            let span = soon(pace.contended_of(*kind));
-            let grants = worker::contend(workers, span, Duration::ZERO).await?;
-            let mut figures = grants.of_one_lock(span, (PROCESSES * TASKS) as usize);
-            figures.push(executed.per_change(&server, &grants).await?);
-            let violations = warm.violations() + grants.violations();
-            figures.push((Metric::Violations, super::count(violations)));
-            results.add(*kind, figures);
-            results.errors(*kind, grants.errors);
+            round(&mut results, pace, *kind, workers, Some(&server)).await?;
         }
     }
     for (kind, workers) in &mut teams {
@@ -57,6 +49,32 @@ async fn measure(plan: &Plan, kinds: &[Kind]) -> Result<Results> {
     }
     results.added = route.added()?;
     Ok(results)
+}
+
+/// Runs a warm-up that checks exclusion, and measures one round, with the commands that this server executes.
+pub(super) async fn round(
+    results: &mut Results,
+    pace: &Pace,
+    kind: Kind,
+    workers: &mut [Worker],
+    server: Option<&RedisServer>,
+) -> Result<()> {
+    let warm = worker::contend(workers, soon(pace.warm_up), STAY).await?;
+    let executed = match server {
+        Some(server) => Some((server, Executed::before(server).await?)),
+        None => None,
+    };
+    let span = soon(pace.contended_of(kind));
+    let grants = worker::contend(workers, span, Duration::ZERO).await?;
+    let mut figures = grants.of_one_lock(span, (PROCESSES * TASKS) as usize);
+    if let Some((server, executed)) = executed {
+        figures.push(executed.per_change(server, &grants).await?);
+    }
+    let violations = warm.violations() + grants.violations();
+    figures.push((Metric::Violations, super::count(violations)));
+    results.add(kind, figures);
+    results.errors(kind, grants.errors);
+    Ok(())
 }
 
 /// Starts the processes, with this many tasks each.

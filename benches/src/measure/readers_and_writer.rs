@@ -43,7 +43,7 @@ async fn measure(plan: &Plan) -> Result<Results> {
             executed.per_read(&server, &reads).await?,
             reads.longest(),
         ];
-        figures.extend(reads.served(span, (PROCESSES * READERS) as usize));
+        figures.push(reads.served(span, (PROCESSES * READERS) as usize));
         figures.push((Metric::Violations, violations));
         results.add(Kind::OursShared, figures);
         results.add(Kind::OursWriter, grants.waits());

@@ -1,7 +1,7 @@
 //! Reads the resources that servers and this process have used. The clients are this process.
 
 use std::{
-    ops::{AddAssign, Sub},
+    ops::Sub,
     time::{Duration, Instant},
 };
 
@@ -12,71 +12,31 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::ground::Ground;
 
-/// The resources that the servers have used up to a time, or between two times.
+/// What has been used up to a time, or between two times. Processor time is that of all threads, in seconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Spent {
     pub(crate) seconds: f64,
-    /// The masters, which execute the requests of locks.
-    pub(crate) masters: Share,
-    pub(crate) replicas: Share,
-    /// Processor time of the clients, in seconds.
+    /// Processor time of the masters, which execute the requests of locks.
+    pub(crate) masters: f64,
+    pub(crate) replicas: f64,
     pub(crate) clients: f64,
-}
-
-/// The resources of several servers together.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Share {
-    /// Processor time of all their threads, in seconds.
-    pub(crate) processor: f64,
     /// The number of script calls.
     pub(crate) scripts: f64,
 }
 
 impl Spent {
     pub(crate) async fn at(ground: &Ground, started: Instant) -> Result<Self> {
+        let mut scripts = 0;
+        for master in ground.masters() {
+            scripts += u32::try_from(master.command_calls("evalsha").await)?;
+        }
         Ok(Self {
             seconds: started.elapsed().as_secs_f64(),
-            masters: Share::of(ground.masters()).await?,
-            replicas: Share::of(ground.replicas()).await?,
+            masters: processor_time(ground.masters()).await?,
+            replicas: processor_time(ground.replicas()).await?,
             clients: own_processor_time(),
+            scripts: scripts.into(),
         })
-    }
-}
-
-impl Share {
-    async fn of(servers: Vec<&RedisServer>) -> Result<Self> {
-        let mut all = Self::default();
-        for server in servers {
-            all += Self::by(server).await?;
-        }
-        Ok(all)
-    }
-
-    pub(crate) async fn by(server: &RedisServer) -> Result<Self> {
-        let all: InfoDict = server.command(&["INFO"]).await;
-        let scripts = u32::try_from(server.command_calls("evalsha").await)?;
-        Ok(Self {
-            processor: number::<f64>(&all, "used_cpu_user")? + number::<f64>(&all, "used_cpu_sys")?,
-            scripts: f64::from(scripts),
-        })
-    }
-}
-
-impl AddAssign for Share {
-    fn add_assign(&mut self, other: Self) {
-        self.processor += other.processor;
-        self.scripts += other.scripts;
-    }
-}
-
-impl Sub for Share {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            processor: self.processor - before.processor,
-            scripts: self.scripts - before.scripts,
-        }
     }
 }
 
@@ -89,8 +49,19 @@ impl Sub for Spent {
             masters: self.masters - before.masters,
             replicas: self.replicas - before.replicas,
             clients: self.clients - before.clients,
+            scripts: self.scripts - before.scripts,
         }
     }
+}
+
+/// Returns the processor time of servers.
+async fn processor_time(servers: Vec<&RedisServer>) -> Result<f64> {
+    let mut all = 0.0;
+    for server in servers {
+        let used: InfoDict = server.command(&["INFO", "cpu"]).await;
+        all += number::<f64>(&used, "used_cpu_user")? + number::<f64>(&used, "used_cpu_sys")?;
+    }
+    Ok(all)
 }
 
 /// Returns the processor time of all threads of this process, in seconds.

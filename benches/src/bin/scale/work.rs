@@ -82,9 +82,9 @@ async fn show(ground: &Ground, rows: &[Row]) -> Result<()> {
             "{:<40} {:>9.0} {:>8.2} {:>10.2} {:>11.2} {:>10.2}",
             row.what,
             of(|done, spent| done / spent.seconds),
-            of(|done, spent| spent.masters.scripts / done),
-            of(|done, spent| spent.masters.processor * 1e6 / done),
-            of(|done, spent| spent.replicas.processor * 1e6 / done),
+            of(|done, spent| spent.scripts / done),
+            of(|done, spent| spent.masters * 1e6 / done),
+            of(|done, spent| spent.replicas * 1e6 / done),
             of(|done, spent| spent.clients * 1e6 / done),
         );
     }

@@ -34,9 +34,6 @@ struct Options {
     /// The number of rounds. On a busy machine the minimum is more reliable than the median.
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// No round starts after this many seconds.
-    #[arg(long, default_value_t = 120)]
-    seconds: u64,
     /// Only calls the scripts once and stops the server, for tools that count the server's
     /// instructions.
     #[arg(long)]
@@ -68,7 +65,6 @@ async fn main() -> Result<()> {
         }
         return shut_down(&server).await;
     }
-    let started = Instant::now();
     let calls = options
         .calls
         .div_ceil(options.rounds)
@@ -76,15 +72,6 @@ async fn main() -> Result<()> {
     let mut costs = vec![Vec::new(); plans.len()];
     // The first round is a warm-up and does not count.
     for round in 0..=options.rounds {
-        if round > 1 && started.elapsed() >= Duration::from_secs(options.seconds) {
-            println!(
-                "{} of {} rounds in {} s",
-                round - 1,
-                options.rounds,
-                options.seconds
-            );
-            break;
-        }
         for (plan, costs) in plans.iter().zip(&mut costs) {
             let cost = measure(plan, calls, &server)
                 .await
