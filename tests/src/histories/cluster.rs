@@ -175,7 +175,7 @@ async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -
         FaultKind::ClientsKilled => {
             let cluster = cluster.up().await;
             let node = cluster.node(master);
-            node.kill_clients("normal").await + node.kill_clients("pubsub").await > 0
+            node.kill_all_clients().await > 0
         }
         FaultKind::ScriptsFlushed => {
             cluster.up().await.node(master).script_flush().await;

@@ -69,8 +69,7 @@ async fn strike_proxy(proxy: &Proxy, step: &Step) {
         FaultKind::ConnectionsReset => proxy.reset(),
         FaultKind::ConnectionsHalfClosed => proxy.half_close(),
         FaultKind::ConnectionsRefused => {
-            proxy.refuse();
-            proxy.reset();
+            proxy.cut_off();
         }
         FaultKind::RepliesDropped => proxy.drop_replies(number),
         FaultKind::RequestsDropped => proxy.drop_requests(number),

@@ -228,7 +228,7 @@ async fn strike_one(server: &Server, step: &Step) -> Option<(u64, Option<u64>)> 
         }
         FaultKind::ClientsKilled => {
             let redis = server.up().await;
-            redis.kill_clients("normal").await + redis.kill_clients("pubsub").await > 0
+            redis.kill_all_clients().await > 0
         }
         FaultKind::ScriptsFlushed => {
             server.up().await.script_flush().await;

@@ -180,6 +180,20 @@ impl PostgresServer {
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
+    /// Asks for a number.
+    pub async fn number(&self, query: &str) -> i64 {
+        let row = self.session().await.query_one(query, &[]).await;
+        row.expect("a row").get(0)
+    }
+
+    /// Keeps the row of a lock in a transaction, until that or the session ends.
+    pub async fn keep_row(&self, lock: &str) -> Client {
+        let session = self.session().await;
+        let keep = format!("BEGIN; SELECT FROM rlock.lock WHERE key = '{lock}' FOR UPDATE");
+        session.batch_execute(&keep).await.expect("it may");
+        session
+    }
+
     /// Deletes a lock, and returns whether there was one.
     pub async fn delete(&self, lock: &str) -> bool {
         let delete = "DELETE FROM rlock.lock WHERE key = $1";

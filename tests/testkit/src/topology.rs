@@ -228,6 +228,12 @@ impl Place {
         self.client_of(LockClient::builder()).await
     }
 
+    /// Returns several clients with the default options.
+    pub async fn clients<const N: usize>(&self) -> [LockClient; N] {
+        let clients = join_all((0..N).map(|_| self.client())).await;
+        clients.try_into().expect("as many as were asked for")
+    }
+
     /// Returns a client with these options, this place's prefix, time-outs that do not strike on a busy machine, and leases that do not end
     /// within a test.
     pub async fn client_of(&self, builder: LockClientBuilder) -> LockClient {

@@ -168,6 +168,12 @@ impl Proxy {
             .send_modify(|weather| weather.refuse = true);
     }
 
+    /// Resets all present connections, and closes every new one.
+    pub fn cut_off(&self) {
+        self.refuse();
+        self.reset();
+    }
+
     /// Returns how many replies `drop_replies…` has lost.
     #[must_use]
     pub fn replies_lost(&self) -> u64 {

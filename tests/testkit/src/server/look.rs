@@ -139,6 +139,11 @@ impl RedisServer {
         killed
     }
 
+    /// Kills all connections but the fixture's own. Returns their number.
+    pub async fn kill_all_clients(&self) -> u64 {
+        self.kill_clients("normal").await + self.kill_clients("pubsub").await
+    }
+
     /// Returns the number of connected clients, without the fixture, replicas, masters and
     /// Sentinels.
     pub async fn client_count(&self) -> usize {
