@@ -8,6 +8,7 @@ pub(crate) mod spans;
 
 use std::{
     env,
+    fmt::Debug,
     future::{Future, poll_fn},
     panic::Location,
     pin::pin,
@@ -17,7 +18,8 @@ use std::{
 };
 
 use rlock_core::{
-    CurrentHold, Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause, current,
+    CurrentHold, Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause, StoreUrl,
+    current,
     election::{Election, LeaderChange, LeaderChanges, LeaderInfo},
     testing::use_tokio_clock,
 };
@@ -61,8 +63,8 @@ pub(crate) fn builder() -> LockClientBuilder {
 }
 
 /// Connects with the default options.
-pub(crate) async fn connect(url: &str) -> LockClient {
-    builder().connect(url).await.expect("the server is up")
+pub(crate) async fn connect(store: impl Into<StoreUrl>) -> LockClient {
+    builder().connect(store).await.expect("the store is up")
 }
 
 pub(crate) async fn client(server: &RedisServer) -> LockClient {
@@ -81,9 +83,12 @@ pub(crate) async fn on_tokio_clock(store: &str) -> LockClient {
 }
 
 /// Connects with this response time-out.
-pub(crate) async fn connect_with(response_timeout: Duration, url: &str) -> LockClient {
+pub(crate) async fn connect_with(
+    response_timeout: Duration,
+    store: impl Into<StoreUrl>,
+) -> LockClient {
     let builder = builder().response_timeout(response_timeout);
-    builder.connect(url).await.expect("the server is up")
+    builder.connect(store).await.expect("the store is up")
 }
 
 /// Like [`client`], over RESP2: without client tracking, and with a second connection for messages.
@@ -98,6 +103,11 @@ pub(crate) fn resp2(url: &str) -> String {
 /// Returns the name on the server of a lock whose key has no braces.
 pub(crate) fn name(key: &str) -> String {
     format!("lock:{{{key}}}")
+}
+
+/// Returns the name on the server of a lock's last fence.
+pub(crate) fn fence(key: &str) -> String {
+    format!("{}:fence", name(key))
 }
 
 /// Acquires a free lock with a lease that lasts for the whole test.
@@ -314,6 +324,39 @@ pub(crate) fn cause_of<T>(outcome: Result<T, LockError>) -> Option<LostCause> {
     }
 }
 
+/// Asserts that the store did not reply in time, or refuses for a while. Returns the text of the error.
+#[track_caller]
+pub(crate) fn assert_unavailable<T: Debug>(outcome: Result<T, LockError>, why: &str) -> String {
+    let error = outcome.expect_err(why);
+    assert!(
+        matches!(error, LockError::Unavailable { .. }),
+        "{why}: {error:?}"
+    );
+    format!("{error:#}")
+}
+
+/// Asserts that the store refuses the call for good. Returns the text of the error.
+#[track_caller]
+pub(crate) fn assert_refused<T: Debug>(outcome: Result<T, LockError>, why: &str) -> String {
+    let error = outcome.expect_err(why);
+    assert!(
+        matches!(error, LockError::Refused { .. }),
+        "{why}: {error:?}"
+    );
+    format!("{error:#}")
+}
+
+/// Asserts that an option is refused. Returns everything that the error says.
+#[track_caller]
+pub(crate) fn assert_invalid<T: Debug>(outcome: Result<T, LockError>, why: &str) -> String {
+    let error = outcome.expect_err(why);
+    assert!(
+        matches!(error, LockError::InvalidOption { .. }),
+        "{why}: {error:?}"
+    );
+    format!("{error} {error:?}")
+}
+
 /// Drops the future right after this many polls, unless it completes before.
 pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
@@ -353,6 +396,22 @@ pub(crate) async fn holder(server: &RedisServer, key: &str, lease: Duration) -> 
     worker
 }
 
+/// Starts a worker that waits for the lock `k`, at this place in the queue.
+pub(crate) async fn waiting_process(server: &RedisServer, place: u64) -> Worker {
+    let lease = LASTING.as_millis().to_string();
+    let worker = worker(&["hold", &server.url(), "k", &lease]);
+    assert_soon_queued(server, "k", place).await;
+    worker
+}
+
+/// Starts a call that waits for the lock, and returns once no other is in its queue.
+pub(crate) async fn enqueued(server: &RedisServer, lock: Lock) -> Acquiring {
+    let key = lock.key().to_owned();
+    let waiting = acquiring(lock);
+    assert_soon_queued(server, &key, 1).await;
+    waiting
+}
+
 /// Returns the output, and how long it took.
 pub(crate) async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
     let started = Instant::now();
@@ -387,7 +446,7 @@ pub(crate) async fn next_leader(
     within(LONG, "a leader is observed", leader).await
 }
 
-/// Returns the next leader of these changes.
+/// Returns the next leader of these changes, which nothing reads in between.
 pub(crate) async fn leader_of(changes: &mut LeaderChanges) -> LeaderInfo {
     let leader = async {
         loop {

@@ -45,3 +45,20 @@ pub(crate) async fn refused(server: &RedisServer) -> BTreeSet<String> {
         .filter(|object| !["client", "client|setinfo"].contains(&object.as_str()))
         .collect()
 }
+
+/// Returns the commands that any of these servers has refused.
+pub(crate) async fn refused_by(
+    servers: impl IntoIterator<Item = &RedisServer>,
+) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for server in servers {
+        all.extend(refused(server).await);
+    }
+    all
+}
+
+/// Returns whether the server can report the permissions of a user, as it can since Redis 7.
+pub(crate) async fn can_be_reported(server: &RedisServer) -> bool {
+    let ask = "return redis.acl_check_cmd and 1 or 0";
+    server.command::<u64>(&["EVAL", ask, "0"]).await == 1
+}

@@ -58,3 +58,10 @@ pub(crate) fn logged_of(what: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.contains(what));
     lines.map(str::to_owned).collect()
 }
+
+/// Returns the lines of the log so far that contain all of these texts.
+pub(crate) fn logged_with(texts: &[&str]) -> Vec<String> {
+    let mut lines = logged_of(texts[0]);
+    lines.retain(|line| texts.iter().all(|text| line.contains(text)));
+    lines
+}

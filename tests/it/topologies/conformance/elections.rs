@@ -21,11 +21,7 @@ fn election(client: &LockClient) -> Election {
 pub(crate) async fn observers_learn_of_each_term_and_value(place: Place) {
     // No lease ends before the test does.
     let election = |client: &LockClient| client.election("scheduler").lease(LASTING);
-    let (one, other, observer) = (
-        place.client().await,
-        place.client().await,
-        place.client().await,
-    );
+    let [one, other, observer] = place.clients().await;
     let (mut near, mut far) = (observed(&election(&one)), observed(&election(&observer)));
     let mut last = None;
     for (n, candidate) in [&one, &other, &one].into_iter().enumerate() {

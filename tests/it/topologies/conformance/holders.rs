@@ -7,6 +7,7 @@ use rlock_core::{LockClient, LockError, LockGuard, LostCause, Token, inspect::Lo
 use rlock_testkit::{Place, Topology, eventually, within};
 
 use super::{LONG, owner};
+use crate::common::{acquiring, cause_of, its_turn};
 
 async fn holder(client: &LockClient, key: &str) -> LockInfo {
     let info = client.inspect(key).await.expect("a reply");
@@ -47,13 +48,9 @@ pub(crate) async fn the_holder_replies_with_its_service_trace_and_waiters(place:
     let (one, other) = (one.await, place.client().await);
     let lock = one.lock("order:42").label("order:<id>");
     let guard = lock.acquire().await.expect("free");
-    let waiting = [(); 2].map(|()| {
-        let lock = lock.clone();
-        tokio::spawn(async move { drop(lock.acquire().await) })
-    });
+    let waiting = [(); 2].map(|()| acquiring(lock.clone()));
     let third = place.client_of(LockClient::builder().service("shipping", "2"));
-    let third = third.await;
-    let third = tokio::spawn(async move { drop(third.lock("order:42").acquire().await) });
+    let third = acquiring(third.await.lock("order:42"));
     for client in [&other, &one] {
         eventually(LONG, "the waiters are seen", async || {
             let info = holder(client, "order:42").await;
@@ -84,11 +81,8 @@ pub(crate) async fn the_holder_replies_with_its_service_trace_and_waiters(place:
         assert!(text.contains(", in `order:<id>`, for "), "{text}");
     }
     drop(guard);
-    for waiter in waiting.into_iter().chain([third]) {
-        within(LONG, "everybody is served", waiter)
-            .await
-            .expect("no panic");
-    }
+    let waiting = waiting.into_iter().chain([third]);
+    join_all(waiting.map(async |waiter| drop(its_turn(waiter).await))).await;
 }
 
 pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
@@ -107,21 +101,13 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
         clients[0].lock(key).acquire().await.expect("free")
     });
     let mut guards = join_all(orders).await;
-    guards.push(clients[1].lock("invoice:7").acquire().await.expect("free"));
-    guards.push(
-        clients[1]
-            .lock("{a}:order:\u{1}")
-            .acquire()
-            .await
-            .expect("free"),
-    );
-    guards.push(
-        clients[2]
-            .lock("order:silent")
-            .acquire()
-            .await
-            .expect("free"),
-    );
+    for (n, key) in [
+        (1, "invoice:7"),
+        (1, "{a}:order:\u{1}"),
+        (2, "order:silent"),
+    ] {
+        guards.push(clients[n].lock(key).acquire().await.expect("free"));
+    }
     let asking = place.client().await;
 
     // A list waits a second for each client. On a busy machine, clients that answer may take longer.
@@ -151,8 +137,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     assert_eq!(silent[0].holder, None);
     assert_eq!((all.len(), keys(&all).len()), (203, 203));
 
-    let waiting = place.client().await;
-    let waiter = tokio::spawn(async move { drop(waiting.lock("invoice:7").acquire().await) });
+    let waiter = acquiring(place.client().await.lock("invoice:7"));
     eventually(LONG, "the other process waits", async || {
         let (found, _) = listed(&asking, "*", false).await;
         let contended = found.iter().filter(|info| !info.queued_owners.is_empty());
@@ -160,9 +145,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     })
     .await;
     drop(guards);
-    within(LONG, "the waiter is served", waiter)
-        .await
-        .expect("no panic");
+    drop(its_turn(waiter).await);
 }
 
 /// Asks the holder until it answers. On a busy machine, it may take longer than the operator waits.
@@ -189,24 +172,11 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
     for key in ["order:42", "order:43"] {
         ask(&other, key).await;
     }
-    let outcome = within(LONG, "the body stops", body)
-        .await
-        .expect("no panic");
-    assert!(
-        matches!(
-            outcome,
-            Err(LockError::Lost {
-                cause: LostCause::Revoked,
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+    let outcome = within(LONG, "the body stops", body).await;
+    let cause = cause_of(outcome.expect("no panic"));
+    assert_eq!(cause, Some(LostCause::Revoked));
     let released = other.inspect("order:43").await.expect("a reply");
-    assert_eq!(
-        released, None,
-        "the lock is released before the call returns"
-    );
+    assert_eq!(released, None, "before the call returns");
     // The guard is lost at once, but its lock stays taken until the guard is dropped.
     ask(&other, "order:42").await;
     assert_eq!(guard.lost().await, LostCause::Revoked);
@@ -219,12 +189,8 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
     assert_eq!(owner, guard.owner());
     let token = guard.token();
     drop(guard);
-    let next = other
-        .lock("order:42")
-        .wait(LONG)
-        .acquire()
-        .await
-        .expect("free soon");
+    let next = other.lock("order:42").wait(LONG).acquire().await;
+    let next = next.expect("free soon");
     assert!(next.token() > token);
 }
 
@@ -258,12 +224,8 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
         is_taken.expect("a reply") || owner(&other, "order:42").await.is_none()
     })
     .await;
-    let next = other
-        .lock("order:42")
-        .wait(LONG)
-        .acquire()
-        .await
-        .expect("free");
+    let next = other.lock("order:42").wait(LONG).acquire().await;
+    let next = next.expect("free");
     assert!(next.token() > token);
     assert_taken_away(&guard).await;
     let released = guard.release().await;
@@ -293,14 +255,13 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
         "{info:?}"
     );
     assert!(!other.revoke("order:42").await.expect("a reply"));
-    let waiter = tokio::spawn(async move { third.lock("order:42").wait(LONG).acquire().await });
+    let waiter = acquiring(third.lock("order:42").wait(LONG));
     eventually(LONG, "it waits", async || {
         !holder(&other, "order:42").await.queued_owners.is_empty()
     })
     .await;
     assert!(other.force_release("order:42").await.expect("a reply"));
-    let next = within(LONG, "the waiter is served", waiter).await;
-    let next = next.expect("no panic").expect("granted");
+    let next = its_turn(waiter).await;
     assert!(next.token() > guard.token());
     let error = guard.release().await.expect_err("it was taken");
     assert!(matches!(error, LockError::Lost { .. }), "{error:?}");

@@ -6,6 +6,7 @@ use rlock_core::{LockError, LostCause, escape};
 use rlock_testkit::{Place, assert_taken, eventually, within};
 
 use super::{LONG, answered, owner};
+use crate::common::{acquiring, its_turn};
 
 pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
@@ -32,12 +33,10 @@ pub(crate) async fn a_probe_proves_a_grant_and_leaves_no_lock_behind(place: Plac
 
 pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    let lock = one
-        .lock("order:42")
-        .lease(Duration::from_millis(300))
-        .watchdog(false);
+    let lease = Duration::from_millis(300);
+    let lock = one.lock("order:42").lease(lease).watchdog(false);
     let guard = lock.acquire().await.expect("free");
-    assert!(guard.valid_for() < Duration::from_millis(300));
+    assert!(guard.valid_for() < lease);
     let lost = within(LONG, "the loss is reported", guard.lost());
     // If the members lost it one after another, they could repair the first before the last has
     // lost it.
@@ -56,12 +55,8 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
         "{cause:?}"
     );
     assert!(!guard.is_valid() && guard.valid_for().is_zero());
-    let next = other
-        .lock("order:42")
-        .wait(LONG)
-        .acquire()
-        .await
-        .expect("free in the end");
+    let next = other.lock("order:42").wait(LONG).acquire().await;
+    let next = next.expect("free in the end");
     let lost = guard.release().await.expect_err("lost");
     assert!(
         matches!(lost, LockError::Lost { ref key, .. } if key == "order:42"),
@@ -121,13 +116,11 @@ pub(crate) async fn a_waiter_for_a_kept_lock_is_served_when_min_hold_is_over(pla
     let (lock, started) = (one.lock("order:42"), Instant::now());
     let guard = lock.min_hold(Duration::from_secs(1)).acquire().await;
     let guard = guard.expect("free");
-    let lock = other.lock("order:42").wait(LONG);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let waiter = acquiring(other.lock("order:42").wait(LONG));
     guard.release().await.expect("held");
-    let served = within(LONG, "the waiter is served", waiter).await;
+    drop(its_turn(waiter).await);
     // The server counts whole milliseconds.
     assert!(started.elapsed() >= Duration::from_millis(990));
-    drop(served.expect("no panic").expect("granted"));
 }
 
 pub(crate) async fn keys_with_hash_tags_and_hostile_values_are_locks_of_their_own(place: Place) {

@@ -1,6 +1,9 @@
 //! Shared locks and permits on every store.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockMode, LostCause, current};
@@ -8,37 +11,61 @@ use rlock_testkit::{Place, Witness, eventually, within};
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::{LONG, answered, assert_soon_queued, assert_taken_away};
+use crate::common::{acquiring, its_turn};
 
 fn reader(client: &LockClient) -> Lock {
     client.lock("k").wait(LONG).shared()
 }
 
-/// Starts a task that waits for the lock, and releases it at once.
-async fn wait_for(lock: Lock, name: &'static str, served: &Served) -> JoinHandle<()> {
-    let served = Arc::clone(served);
-    let waiting = tokio::spawn(async move {
-        let guard = lock.acquire().await.expect("its turn");
-        served.lock().expect("not poisoned").push(name);
-        guard.release().await.expect("held");
-    });
-    tokio::task::yield_now().await;
-    waiting
+/// Tasks that wait for the lock, and release it at once.
+#[derive(Default)]
+struct Waiting {
+    tasks: Vec<JoinHandle<()>>,
+    served: Arc<Mutex<Vec<&'static str>>>,
 }
 
-type Served = Arc<std::sync::Mutex<Vec<&'static str>>>;
-
-/// Starts tasks that wait for the lock. Each is queued before the next one starts.
-async fn enqueue_all<const N: usize>(
-    calls: [(Lock, &'static str); N],
-    observer: &LockClient,
-    served: &Served,
-) -> Vec<JoinHandle<()>> {
-    let mut waiting = Vec::new();
-    for (lock, name) in calls {
-        waiting.push(wait_for(lock, name, served).await);
-        assert_soon_queued(true, observer, "k", waiting.len()).await;
+impl Waiting {
+    async fn add(&mut self, lock: Lock, name: &'static str) {
+        let served = Arc::clone(&self.served);
+        self.tasks.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("its turn");
+            served.lock().expect("not poisoned").push(name);
+            guard.release().await.expect("held");
+        }));
+        tokio::task::yield_now().await;
     }
-    waiting
+
+    /// Starts tasks, each of which is queued before the next one starts.
+    async fn enqueue_all<const N: usize>(
+        calls: [(Lock, &'static str); N],
+        observer: &LockClient,
+    ) -> Self {
+        let mut waiting = Self::default();
+        for (lock, name) in calls {
+            waiting.add(lock, name).await;
+            assert_soon_queued(true, observer, "k", waiting.tasks.len()).await;
+        }
+        waiting
+    }
+
+    /// Starts a task that waits for the exclusive lock.
+    async fn writer(client: &LockClient) -> Self {
+        let mut waiting = Self::default();
+        waiting.add(client.lock("k").wait(LONG), "writer").await;
+        waiting
+    }
+
+    fn assert_waits(&self) {
+        let served = self.served.lock().expect("not poisoned");
+        assert!(served.is_empty(), "others are inside: {served:?}");
+    }
+
+    async fn assert_served(self, expected: &[&str]) {
+        for task in within(LONG, "all are served", join_all(self.tasks)).await {
+            task.expect("no panic");
+        }
+        assert_eq!(*self.served.lock().expect("not poisoned"), expected);
+    }
 }
 
 pub(crate) async fn readers_share_a_lock_and_a_writer_waits_for_all_of_them(place: Place) {
@@ -49,19 +76,16 @@ pub(crate) async fn readers_share_a_lock_and_a_writer_waits_for_all_of_them(plac
     assert_eq!(joined.mode(), LockMode::Shared);
     let second = reader(&other).acquire().await.expect("shared");
     assert_ne!(second.owner(), first.owner());
-    let served = Served::default();
-    let writer = wait_for(one.lock("k").wait(LONG), "writer", &served).await;
+    let writer = Waiting::writer(&one).await;
     assert_soon_queued(place.keeps_strict_order(), &other, "k", 1).await;
     for guard in [first, second] {
         guard.release().await.expect("held");
         sleep(Duration::from_millis(50)).await;
-        assert!(!writer.is_finished(), "a reader is inside");
+        writer.assert_waits();
     }
     let token = joined.token();
     joined.release().await.expect("held");
-    within(LONG, "the writer is served", writer)
-        .await
-        .expect("no panic");
+    writer.assert_served(&["writer"]).await;
     let next = one.lock("k").acquire().await.expect("free");
     assert!(next.token() > token);
 }
@@ -70,16 +94,8 @@ pub(crate) async fn readers_and_writers_are_served_in_the_order_of_their_request
     if !place.keeps_strict_order() {
         return;
     }
-    let clients = [
-        place.client().await,
-        place.client().await,
-        place.client().await,
-        place.client().await,
-    ];
-    let (writer, served) = (
-        |n: usize| clients[n].lock("k").wait(LONG),
-        Served::default(),
-    );
+    let clients = place.clients::<4>().await;
+    let writer = |n: usize| clients[n].lock("k").wait(LONG);
     let held = reader(&clients[1]).acquire().await.expect("free");
     let calls = [
         (writer(0), "first writer"),
@@ -88,19 +104,10 @@ pub(crate) async fn readers_and_writers_are_served_in_the_order_of_their_request
         (reader(&clients[1]), "reader"),
         (writer(3), "second writer"),
     ];
-    let waiting = enqueue_all(calls, &clients[0], &served).await;
-    assert!(served.lock().expect("not poisoned").is_empty());
+    let waiting = Waiting::enqueue_all(calls, &clients[0]).await;
     held.release().await.expect("held");
-    for waiting in waiting {
-        within(LONG, "all are served", waiting)
-            .await
-            .expect("no panic");
-    }
-    let served = served.lock().expect("not poisoned").clone();
-    assert_eq!(
-        served,
-        ["first writer", "reader", "reader", "second writer"]
-    );
+    let expected = ["first writer", "reader", "reader", "second writer"];
+    waiting.assert_served(&expected).await;
 }
 
 pub(crate) async fn permits_let_in_as_many_calls_as_there_are(place: Place) {
@@ -145,7 +152,7 @@ pub(crate) async fn permits_let_in_as_many_calls_as_there_are(place: Place) {
 }
 
 pub(crate) async fn several_permits_are_taken_all_or_none_and_in_order(place: Place) {
-    let clients = join_all((0..4).map(|_| place.client())).await;
+    let clients = place.clients::<4>().await;
     let take = |n: usize, take| clients[n].lock("k").permits(8).take(take).wait(LONG);
     if !place.has_permits() {
         let refused = take(0, 3).acquire().await;
@@ -178,21 +185,14 @@ pub(crate) async fn several_permits_are_taken_all_or_none_and_in_order(place: Pl
     if !place.keeps_strict_order() {
         return;
     }
-    let served = Served::default();
     let calls = [(take(1, 8), "all"), (take(2, 1), "one")];
-    let waiting = enqueue_all(calls, &clients[3], &served).await;
+    let waiting = Waiting::enqueue_all(calls, &clients[3]).await;
     // A permit is free for it, but a call that needs all of them waits for that.
     assert!(take(3, 1).try_acquire().await.expect("a reply").is_none());
     for guard in [held, also_held] {
         guard.release().await.expect("held");
     }
-    for waiting in waiting {
-        within(LONG, "all are served", waiting)
-            .await
-            .expect("no panic");
-    }
-    let served = served.lock().expect("not poisoned").clone();
-    assert_eq!(served, ["all", "one"]);
+    waiting.assert_served(&["all", "one"]).await;
 }
 
 pub(crate) async fn a_writer_is_served_when_the_last_lease_of_the_readers_ends(place: Place) {
@@ -201,12 +201,9 @@ pub(crate) async fn a_writer_is_served_when_the_last_lease_of_the_readers_ends(p
     let dead = reader(&one).lease(brief).watchdog(false);
     let dead = dead.acquire().await.expect("free");
     let lasting = reader(&other).acquire().await.expect("shared");
-    let writer = one.lock("k").wait(LONG);
-    let writer = tokio::spawn(async move { writer.acquire().await });
-    tokio::task::yield_now().await;
+    let writer = Waiting::writer(&one).await;
     lasting.release().await.expect("held");
-    let next = within(LONG, "its lease has ended", writer).await;
-    drop(next.expect("no panic").expect("served"));
+    writer.assert_served(&["writer"]).await;
     assert!(!dead.is_valid());
 }
 
@@ -240,8 +237,7 @@ pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_i
 pub(crate) async fn all_who_share_a_lock_are_listed_with_those_who_wait(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let first = reader(&one).acquire().await.expect("free");
-    let served = Served::default();
-    let writer = wait_for(other.lock("k").wait(LONG), "writer", &served).await;
+    let writer = Waiting::writer(&other).await;
     assert_soon_queued(place.keeps_strict_order(), &one, "k", 1).await;
     let mut held = vec![first];
     if place.has_permits() {
@@ -270,9 +266,7 @@ pub(crate) async fn all_who_share_a_lock_are_listed_with_those_who_wait(place: P
     for guard in held {
         guard.release().await.expect("held");
     }
-    within(LONG, "the writer is served", writer)
-        .await
-        .expect("no panic");
+    writer.assert_served(&["writer"]).await;
 }
 
 pub(crate) async fn a_scan_shows_holders_that_do_not_reply_next_to_one_that_does(place: Place) {
@@ -336,35 +330,21 @@ pub(crate) async fn a_silent_reader_keeps_its_lock_by_whichever_token_it_is_name
 }
 
 pub(crate) async fn a_downgrade_lets_all_readers_in_and_no_writer(place: Place) {
-    let clients = [
-        place.client().await,
-        place.client().await,
-        place.client().await,
-    ];
+    let clients = place.clients::<3>().await;
     let held = clients[0].lock("k").acquire().await.expect("free");
-    let waiting = clients.each_ref().map(|client| {
-        let lock = reader(client);
-        tokio::spawn(async move { lock.acquire().await })
-    });
+    let waiting = clients.each_ref().map(|client| acquiring(reader(client)));
     // The reader of the holder's client waits in the client.
     assert_soon_queued(place.keeps_strict_order(), &clients[0], "k", 2).await;
-    let served = Served::default();
-    let writer = place.client().await.lock("k").wait(LONG);
-    let writer = wait_for(writer, "writer", &served).await;
+    let writer = Waiting::writer(&place.client().await).await;
     assert_soon_queued(place.keeps_strict_order(), &clients[0], "k", 3).await;
     held.downgrade().expect("held");
-    let readers = within(LONG, "readers are let in", join_all(waiting)).await;
-    let readers = readers.into_iter().map(|task| task.expect("no panic"));
-    let readers: Result<Vec<_>, _> = readers.collect();
-    let readers = readers.expect("served");
+    let readers = join_all(waiting.map(its_turn)).await;
     assert!(held.is_valid() && readers.iter().all(|reader| reader.is_valid()));
-    assert!(!writer.is_finished(), "readers are inside");
+    writer.assert_waits();
     held.release().await.expect("held");
     for guard in readers {
-        assert!(!writer.is_finished(), "a reader is inside");
+        writer.assert_waits();
         guard.release().await.expect("held");
     }
-    within(LONG, "the writer is served", writer)
-        .await
-        .expect("no panic");
+    writer.assert_served(&["writer"]).await;
 }

@@ -31,12 +31,7 @@ async fn served(waiting: Waiting) -> LockGuard {
 }
 
 pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Place) {
-    let clients = [
-        place.client().await,
-        place.client().await,
-        place.client().await,
-    ];
-    let newcomer = place.client().await;
+    let [newcomer, clients @ ..] = place.clients::<4>().await;
     let mut held = clients[0].lock("k").acquire().await.expect("free");
     let mut waiting = vec![enqueue(&place, &clients[1], "k", 1).await];
     waiting.push(wait_for(&clients[2], "k").await);
@@ -108,8 +103,7 @@ pub(crate) async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_t
 }
 
 pub(crate) async fn the_last_handle_of_a_waiting_client_takes_its_place_along(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    let goes = place.client().await;
+    let [one, other, goes] = place.clients().await;
     let held = one.lock("k").acquire().await.expect("free");
     let going = enqueue(&place, &goes, "k", 1).await;
     let waiting = enqueue(&place, &other, "k", 2).await;

@@ -6,6 +6,7 @@ use rlock_testkit::{Place, eventually, within};
 use tokio::sync::oneshot;
 
 use super::{LONG, assert_soon_queued, owner};
+use crate::common::{acquiring, its_turn};
 
 /// Asks the holders until all have received a request. On a busy machine, they may reply too late.
 async fn ask(operator: &LockClient, key: &str) {
@@ -16,8 +17,7 @@ async fn ask(operator: &LockClient, key: &str) {
 }
 
 pub(crate) async fn a_holder_that_is_asked_to_release_its_lock_ends_when_it_is_ready(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    let operator = place.client().await;
+    let [one, other, operator] = place.clients().await;
     let asked = operator.request_release("k").await.expect("a reply");
     assert!(!asked, "it is free");
     let (reports, heard) = oneshot::channel();
@@ -36,7 +36,7 @@ pub(crate) async fn a_holder_that_is_asked_to_release_its_lock_ends_when_it_is_r
         owner(&operator, "k").await.is_some()
     })
     .await;
-    let waiting = tokio::spawn(async move { other.lock("k").wait(LONG).acquire().await });
+    let waiting = acquiring(other.lock("k").wait(LONG));
     assert_soon_queued(place.keeps_strict_order(), &operator, "k", 1).await;
     ask(&operator, "k").await;
     let token = within(LONG, "it hears of the request", heard).await;
@@ -44,20 +44,14 @@ pub(crate) async fn a_holder_that_is_asked_to_release_its_lock_ends_when_it_is_r
     permits.send(()).expect("the body waits");
     let outcome = within(LONG, "the body ends", holding).await;
     assert_eq!(outcome.expect("no panic").ok(), held_by);
-    let next = within(LONG, "the waiter is served", waiting).await;
-    let next = next.expect("no panic").expect("granted");
+    let next = its_turn(waiting).await;
     assert!(next.token() > token.expect("sent"));
     let asked = next.release_requested().now_or_never();
     assert!(asked.is_none(), "a call that waits is not asked");
 }
 
 pub(crate) async fn all_holders_of_a_shared_lock_are_asked_to_release_it(place: Place) {
-    let clients = [
-        place.client().await,
-        place.client().await,
-        place.client().await,
-    ];
-    let operator = place.client().await;
+    let [operator, clients @ ..] = place.clients::<4>().await;
     let mut locks = vec![clients.each_ref().map(|client| client.lock("k").shared())];
     if place.has_permits() {
         locks.push(clients.each_ref().map(|client| client.lock("p").permits(6)));
