@@ -20,9 +20,9 @@ use tokio::{
 };
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-use super::conformance::assert_soon_queued;
+use super::postgres::{connect_to as connect, enqueued};
 use crate::common::{
-    LONG,
+    LONG, connect_with, its_turn,
     log::{keep_log, logged_of},
     ms,
 };
@@ -31,25 +31,12 @@ use crate::common::{
 const LISTENERS: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
 
-async fn connect(url: &str) -> LockClient {
-    let builder = LockClient::builder().connect_timeout(LONG);
-    let builder = builder.default_lease(LONG).default_wait(LONG);
-    builder.connect(url).await.expect("the server runs")
-}
-
-async fn number(server: &PostgresServer, query: &str) -> i64 {
-    let row = server.session().await.query_one(query, &[]).await;
-    row.expect("a row").get(0)
-}
-
 /// Releases a lock for which the other client waits.
 async fn hand_off(one: &LockClient, other: &LockClient) {
     let guard = one.lock("k").acquire().await.expect("free");
-    let waiter = tokio::spawn(other.lock("k").acquire());
-    assert_soon_queued(true, one, "k", 1).await;
+    let waiter = enqueued(other, 1).await;
     guard.release().await.expect("held");
-    let next = waiter.await.expect("no panic").expect("handed off");
-    next.release().await.expect("held");
+    its_turn(waiter).await.release().await.expect("held");
 }
 
 #[tokio::test]
@@ -64,9 +51,9 @@ async fn a_pooler_of_transactions_is_named_once_and_its_sessions_are_left_as_the
         .iter()
         .filter(|line| line.contains(&pooler.address()));
     assert_eq!(warned.count(), 2, "once for each client");
-    assert_eq!(number(&server, LISTENERS).await, 0);
+    assert_eq!(server.number(LISTENERS).await, 0);
     let advisory = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
-    assert_eq!(number(&server, advisory).await, 0);
+    assert_eq!(server.number(advisory).await, 0);
     // At once, so that they get all sessions of the pooler.
     let foreign = join_all((0..40).map(async |_| {
         let (session, connection) = tokio_postgres::connect(&pooler.url(), NoTls)
@@ -101,17 +88,16 @@ async fn a_client_that_knows_the_server_listens_past_the_pooler() {
     ] {
         let (one, other) = (connect(&url).await, connect(&url).await);
         hand_off(&one, &other).await;
-        assert_eq!(number(&server, LISTENERS).await, 2);
+        assert_eq!(server.number(LISTENERS).await, 2);
         let guard = one.lock("k").acquire().await.expect("free");
-        let waiter = tokio::spawn(other.lock("k").acquire());
-        assert_soon_queued(true, &one, "k", 1).await;
+        let waiter = enqueued(&other, 1).await;
         let polls = "SELECT count(*) FROM rlock.waiter WHERE polls_until IS NOT NULL";
-        assert_eq!(number(&server, polls).await, 0);
+        assert_eq!(server.number(polls).await, 0);
         guard.release().await.expect("held");
-        drop(waiter.await.expect("no panic").expect("handed off"));
+        drop(its_turn(waiter).await);
         drop((one, other));
         eventually(LONG, "their sessions have ended", async || {
-            number(&server, LISTENERS).await == 0
+            server.number(LISTENERS).await == 0
         })
         .await;
     }
@@ -134,13 +120,11 @@ async fn a_waiter_that_polls_no_more_costs_the_next_one_a_grace_period_at_most()
     server.execute(&gone(silent, "- interval '1 s'")).await;
     let present = "b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:2";
     server.execute(&gone(present, "+ interval '1 h'")).await;
-    let waiter = tokio::spawn(other.lock("k").acquire());
-    assert_soon_queued(true, &one, "k", 3).await;
+    let waiter = enqueued(&other, 3).await;
     guard.release().await.expect("held");
     let held = "SELECT count(*) FROM rlock.holder WHERE owner LIKE '%:1'";
-    assert_eq!(number(&server, held).await, 0);
-    let next = waiter.await.expect("no panic").expect("the grace is over");
-    assert!(next.is_valid());
+    assert_eq!(server.number(held).await, 0);
+    assert!(its_turn(waiter).await.is_valid(), "the grace is over");
 }
 
 /// A service with a pooler at one of its instances, or a deployment that adds one.
@@ -152,15 +136,13 @@ async fn clients_with_a_pooler_and_without_one_wait_in_one_queue() {
     hand_off(&listens, &polls).await;
     hand_off(&polls, &listens).await;
     let guard = listens.lock("k").acquire().await.expect("free");
-    let first = tokio::spawn(polls.lock("k").acquire());
-    assert_soon_queued(true, &listens, "k", 1).await;
-    let second = tokio::spawn(connect(&server.url()).await.lock("k").acquire());
-    assert_soon_queued(true, &listens, "k", 2).await;
+    let first = enqueued(&polls, 1).await;
+    let second = enqueued(&connect(&server.url()).await, 2).await;
     guard.release().await.expect("held");
-    let first = first.await.expect("no panic").expect("the first");
+    let first = its_turn(first).await;
     assert!(!second.is_finished());
     first.release().await.expect("held");
-    drop(second.await.expect("no panic").expect("the second"));
+    drop(its_turn(second).await);
 }
 
 #[tokio::test]
@@ -240,10 +222,7 @@ async fn requests_of_many_tasks_share_no_transaction() {
     let server = PostgresServer::start();
     let pooler = Pooler::of_transactions(&server);
     // On a busy machine, the last of these requests waits for a while.
-    let builder = LockClient::builder()
-        .connect_timeout(LONG)
-        .response_timeout(LONG);
-    let client = builder.connect(&pooler.url()).await.expect("it runs");
+    let client = connect_with(LONG, &pooler.url()).await;
     let calls = (0..200).map(|n| {
         let lock = client.lock(format!("k:{n}"));
         tokio::spawn(async move { lock.acquire().await.expect("free").release().await })
@@ -251,10 +230,8 @@ async fn requests_of_many_tasks_share_no_transaction() {
     for call in join_all(calls).await {
         call.expect("no panic").expect("held");
     }
-    let session = server.session().await;
     let rolled_back = "SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
-    let row = session.query_one(rolled_back, &[]).await.expect("a row");
-    assert_eq!(row.get::<_, i64>(0), 0);
+    assert_eq!(server.number(rolled_back).await, 0);
 }
 
 /// Otherwise its transaction would keep the row of the lock, and the client would wait for its end, for as long as the pooler takes

@@ -9,10 +9,9 @@ use std::{future::poll_fn, net::TcpListener, task::Poll, time::Duration};
 use futures_util::{StreamExt as _, future::join_all};
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{Authority, PostgresServer, eventually};
-use tokio_postgres::Client;
 
-use super::assert_soon_extended;
-use crate::common::{LONG, assert_lost};
+use super::{assert_soon_extended, conformance::assert_soon_queued};
+use crate::common::{Acquiring, LONG, acquiring, assert_lost, assert_refused, its_turn};
 
 /// A lease that a restart of the server does not outlast, and that is renewed within a test.
 const LEASE: Duration = Duration::from_secs(30);
@@ -24,7 +23,7 @@ async fn connect(server: &PostgresServer) -> LockClient {
     connect_to(&server.url()).await
 }
 
-async fn connect_to(url: &str) -> LockClient {
+pub(super) async fn connect_to(url: &str) -> LockClient {
     try_connect(url).await.expect("the server runs")
 }
 
@@ -36,9 +35,11 @@ async fn try_connect(url: &str) -> Result<LockClient, LockError> {
     builder.connect_timeout(LONG).connect(url).await
 }
 
-async fn number(session: &Client, query: &str) -> i64 {
-    let row = session.query_one(query, &[]).await;
-    row.expect("a row").get(0)
+/// Starts a call that waits for `k`, and returns once this many do.
+pub(super) async fn enqueued(client: &LockClient, place: usize) -> Acquiring {
+    let waiting = acquiring(client.lock("k").wait(LONG));
+    assert_soon_queued(true, client, "k", place).await;
+    waiting
 }
 
 /// Its client is not there, and the release finds out by itself. Nobody waits for a grace period.
@@ -50,8 +51,7 @@ async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
     let gone = "INSERT INTO rlock.waiter (key, owner, since)
         VALUES ('lock:{k}', 'b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:1', clock_timestamp())";
     server.execute(gone).await;
-    let waiter = tokio::spawn(other.lock("k").wait(LONG).acquire());
-    super::conformance::assert_soon_queued(true, &one, "k", 2).await;
+    let waiter = enqueued(&other, 2).await;
     guard.release().await.expect("it is held");
     let info = one
         .inspect("k")
@@ -59,8 +59,7 @@ async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
         .expect("a reply")
         .expect("handed off");
     assert!(info.queued_owners.is_empty());
-    let next = waiter.await.expect("no panic").expect("handed off");
-    assert_eq!(next.owner(), info.owner);
+    assert_eq!(its_turn(waiter).await.owner(), info.owner);
 }
 
 /// An operator may look at the row of a lock, and forget the transaction.
@@ -69,17 +68,9 @@ async fn a_row_that_another_transaction_keeps_is_named_and_leaves_no_lock_behind
     let server = PostgresServer::start();
     let builder = LockClient::builder().response_timeout(Duration::from_secs(2));
     let client = builder.connect(server.url()).await.expect("it runs");
-    client
-        .lock("k")
-        .acquire()
-        .await
-        .expect("free")
-        .release()
-        .await
-        .expect("held");
-    let session = server.session().await;
-    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key = 'lock:{k}' FOR UPDATE";
-    session.batch_execute(keep).await.expect("it may");
+    let guard = client.lock("k").acquire().await.expect("free");
+    guard.release().await.expect("held");
+    let session = server.keep_row("lock:{k}").await;
     let refused = client.lock("k").try_acquire().await;
     let error = refused.expect_err("the row is kept");
     assert!(
@@ -88,10 +79,9 @@ async fn a_row_that_another_transaction_keeps_is_named_and_leaves_no_lock_behind
     );
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     drop(client.lock("other").acquire().await.expect("free"));
-    let waits = tokio::spawn(client.lock("k").wait(LONG).acquire());
+    let waits = acquiring(client.lock("k").wait(LONG));
     session.batch_execute("ROLLBACK").await.expect("it may");
-    let guard = waits.await.expect("no panic").expect("free");
-    guard.release().await.expect("held");
+    its_turn(waits).await.release().await.expect("held");
     eventually(LONG, "the lock is free", async || {
         client.inspect("k").await.expect("a reply").is_none()
     })
@@ -110,53 +100,37 @@ async fn calls_of_several_keys_in_any_order_never_wait_in_a_circle() {
             if n % 2 == 0 {
                 keys.reverse();
             }
-            let guard = client
-                .lock_all(keys.into_iter().take(3))
-                .wait(LONG)
-                .acquire()
-                .await;
-            guard.expect("it waits").release().await.expect("held");
+            let lock = client.lock_all(keys.into_iter().take(3)).wait(LONG);
+            let guard = lock.acquire().await.expect("it waits");
+            guard.release().await.expect("held");
         }
     });
     join_all(calls).await;
-    let session = server.session().await;
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
-    assert_eq!(number(&session, deadlocks).await, 0);
+    assert_eq!(server.number(deadlocks).await, 0);
 }
 
 #[tokio::test]
 async fn the_rows_of_keys_that_are_not_used_any_more_go_with_new_keys() {
     let server = PostgresServer::start();
     let client = connect(&server).await;
-    let session = server.session().await;
+    let uses = async |key: String| drop(client.lock(key).acquire().await.expect("free"));
     for n in 0..60 {
-        drop(
-            client
-                .lock(format!("old:{n}"))
-                .acquire()
-                .await
-                .expect("free"),
-        );
+        uses(format!("old:{n}")).await;
     }
     let held = client.lock("old:held").acquire().await.expect("free");
     let rows = "SELECT count(*) FROM rlock.lock WHERE key LIKE 'lock:{old:%'";
     eventually(LONG, "all are released", async || {
-        number(&session, "SELECT count(*) FROM rlock.holder").await == 1
+        server.number("SELECT count(*) FROM rlock.holder").await == 1
     })
     .await;
-    assert_eq!(number(&session, rows).await, 61);
+    assert_eq!(server.number(rows).await, 61);
     let later = "UPDATE rlock.lock SET kept_until = kept_until - interval '1 hour' WHERE key <> 'lock:{old:held}'";
-    session.batch_execute(later).await.expect("it may");
+    server.execute(later).await;
     for n in 0..30 {
-        drop(
-            client
-                .lock(format!("new:{n}"))
-                .acquire()
-                .await
-                .expect("free"),
-        );
+        uses(format!("new:{n}")).await;
     }
-    assert_eq!(number(&session, rows).await, 1);
+    assert_eq!(server.number(rows).await, 1);
     assert!(held.is_valid());
 }
 
@@ -173,12 +147,10 @@ async fn sessions_are_encrypted_if_the_url_requires_it_and_certificates_are_veri
     let guard = client.lock("k").acquire().await.expect("free");
     let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE ssl AND starts_with(application_name, 'rlock:')";
-    assert_eq!(number(&server.session().await, encrypted).await, 2);
+    assert_eq!(server.number(encrypted).await, 2);
     guard.release().await.expect("held");
-    let error = trusting(&other).connect(&url).await;
-    let error = error.expect_err("another authority");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    assert!(format!("{error:#}").contains("certificate"), "{error:#}");
+    let said = assert_refused(trusting(&other).connect(&url).await, "another authority");
+    assert!(said.contains("certificate"), "{said}");
 }
 
 #[tokio::test]
@@ -206,19 +178,18 @@ async fn a_list_that_is_not_polled_any_more_holds_up_nothing_of_its_client() {
     server.execute(fill).await;
     let lock = client.lock("k").lease(Duration::from_secs(9));
     let guard = lock.acquire().await.expect("free");
-    let session = server.session().await;
     let sessions = "SELECT coalesce(sum(pid), 0) FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
-    let before = number(&session, sessions).await;
+    let before = server.number(sessions).await;
     let scans = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%held%' AND starts_with(application_name, 'rlock:')";
     let mut list = client.list("*").scan(true);
-    while number(&session, scans).await == 0 {
+    while server.number(scans).await == 0 {
         let polled = poll_fn(|context| Poll::Ready(list.poll_next_unpin(context))).await;
         assert!(!matches!(polled, Poll::Ready(None)), "it is not read yet");
     }
     for _ in 0..2 {
         assert_soon_extended(&guard).await;
     }
-    assert_eq!(number(&session, sessions).await, before, "they are silent");
+    assert_eq!(server.number(sessions).await, before, "they are silent");
 }
 
 /// The row of the other key could go, and only this request keeps it.
@@ -241,14 +212,9 @@ async fn a_row_that_another_transaction_keeps_costs_a_client_no_other_lock() {
     let client = connect(&server).await;
     let lease = Duration::from_secs(6);
     let locks = (0..8).map(|n| client.lock(format!("k:{n}")).lease(lease));
-    let guards = join_all(locks.map(|lock| async move { lock.acquire().await })).await;
-    let mut guards: Vec<_> = guards
-        .into_iter()
-        .map(|guard| guard.expect("free"))
-        .collect();
-    let session = server.session().await;
-    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key = 'lock:{k:3}' FOR UPDATE";
-    session.batch_execute(keep).await.expect("it may");
+    let guards = locks.map(async |lock| lock.acquire().await.expect("free"));
+    let mut guards = join_all(guards).await;
+    let _session = server.keep_row("lock:{k:3}").await;
     let kept = guards.remove(3);
     assert_lost(&kept, LONG, rlock_core::LostCause::Expired).await;
     for guard in &guards {

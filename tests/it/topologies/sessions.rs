@@ -13,11 +13,11 @@ use futures_util::future::join_all;
 use rlock_core::{Credentials, LockClient, LockClientBuilder};
 use rlock_testkit::{PostgresServer, eventually, within};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::NoTls;
 
 use crate::common::{
     LONG,
-    log::{keep_log, logged_of},
+    log::{keep_log, logged_with},
 };
 
 /// A number that changes if a session of a client is replaced.
@@ -27,11 +27,6 @@ const SESSIONS: &str =
 fn builder() -> LockClientBuilder {
     let builder = LockClient::builder().connect_timeout(LONG);
     builder.default_lease(LONG * 10).default_wait(LONG)
-}
-
-async fn number(session: &Client, query: &str) -> i64 {
-    let row = session.query_one(query, &[]).await;
-    row.expect("a row").get(0)
 }
 
 /// Each waits for a quarter of the response time-out, and a session is silent after half of it.
@@ -44,8 +39,8 @@ async fn changes_that_wait_for_rows_one_after_the_other_are_not_taken_for_silenc
         let guard = client.lock(key).acquire().await.expect("free");
         guard.release().await.expect("held");
     }
+    let before = server.number(SESSIONS).await;
     let session = server.session().await;
-    let before = number(&session, SESSIONS).await;
     let keep = "BEGIN; SELECT FROM rlock.lock FOR UPDATE";
     session.batch_execute(keep).await.expect("it may");
     let calls = ["a", "b", "c"].map(|key| client.lock(key).try_acquire());
@@ -54,7 +49,7 @@ async fn changes_that_wait_for_rows_one_after_the_other_are_not_taken_for_silenc
         let text = format!("{error:#}");
         assert!(text.contains("has locked the row"), "{text}");
     }
-    assert_eq!(number(&session, SESSIONS).await, before);
+    assert_eq!(server.number(SESSIONS).await, before);
 }
 
 /// A client that holds a lock may be idle for a third of its lease.
@@ -65,14 +60,14 @@ async fn an_idle_session_outlives_the_time_out_of_the_server() {
     server.execute(limit).await;
     let client = builder().connect(server.url()).await.expect("it runs");
     let _guard = client.lock("k").acquire().await.expect("free");
-    let before = number(&server.session().await, SESSIONS).await;
+    let before = server.number(SESSIONS).await;
     let (other, connection) = tokio_postgres::connect(&server.url(), NoTls)
         .await
         .expect("it runs");
     let ended = within(LONG, "the server ends another session", connection).await;
     ended.expect_err("a time-out");
     drop(other);
-    assert_eq!(number(&server.session().await, SESSIONS).await, before);
+    assert_eq!(server.number(SESSIONS).await, before);
 }
 
 /// Otherwise a late request of the former session would run after one of the next session.
@@ -93,36 +88,26 @@ async fn a_role_that_may_not_end_the_former_session_is_named_once_and_waits_for_
     let builder = builder()
         .response_timeout(Duration::from_secs(2))
         .credentials(move || {
-            let user = if rotated.load(Ordering::SeqCst) {
-                "after_rotation"
-            } else {
-                "before_rotation"
-            };
+            let is_rotated = rotated.load(Ordering::SeqCst);
+            let user = ["before_rotation", "after_rotation"][usize::from(is_rotated)];
             async move { Ok::<_, io::Error>(Credentials::new(user, "")) }
         });
     let url = server.url().replace("postgres@", "");
     let client = builder.connect(&url).await.expect("it runs");
-    let session = server.session().await;
     let changes = "SELECT pid::bigint FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')
         AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory') AND usename = 'before_rotation'";
-    let process = number(&session, changes).await;
+    let process = server.number(changes).await;
     let process = Pid::from_raw(process.try_into().expect("a process id"));
     let process = process.expect("a process id");
     kill_process(process, Signal::STOP).expect("it is ours");
     is_rotated.store(true, Ordering::SeqCst);
     let waiting = tokio::spawn(client.lock("rotated").acquire());
-    eventually(LONG, "the refusal is logged", async || {
-        logged_of("may not end the client's former session")
-            .iter()
-            .any(|line| line.contains("WARN"))
-    })
-    .await;
+    let warned = || logged_with(&["WARN", "may not end the client's former session"]).len();
+    eventually(LONG, "the refusal is logged", async || warned() > 0).await;
     kill_process(process, Signal::CONT).expect("it is ours");
     let guard = waiting.await.expect("no panic").expect("free");
     guard.release().await.expect("held");
-    let warned = logged_of("may not end the client's former session");
-    let warned = warned.iter().filter(|line| line.contains("WARN"));
-    assert_eq!(warned.count(), 1);
+    assert_eq!(warned(), 1);
 }
 
 /// Commits with notifications wait for each other, and one of them waits for a standby.
@@ -133,11 +118,7 @@ async fn a_commit_that_waits_for_another_one_is_not_taken_for_a_kept_row() {
     let one = builder().connect(server.url()).await.expect("it runs");
     let other = builder().connect(server.url()).await.expect("it runs");
     let _guard = one.lock("k").acquire().await.expect("free");
-    server
-        .execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        .await;
-    server.execute("SELECT pg_reload_conf()").await;
-    let session = server.session().await;
+    server.set("synchronous_standby_names", "nobody").await;
     let slow = server.session().await;
     // The first ones may precede the setting.
     let slow = tokio::spawn(async move {
@@ -148,7 +129,7 @@ async fn a_commit_that_waits_for_another_one_is_not_taken_for_a_kept_row() {
     });
     eventually(LONG, "a commit waits", async || {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-        number(&session, waits).await == 1
+        server.number(waits).await == 1
     })
     .await;
     let error = other.request_release("k").await;
@@ -157,9 +138,6 @@ async fn a_commit_that_waits_for_another_one_is_not_taken_for_a_kept_row() {
         text.contains("the commit of another notification"),
         "{text}"
     );
-    server
-        .execute("ALTER SYSTEM RESET synchronous_standby_names")
-        .await;
-    server.execute("SELECT pg_reload_conf()").await;
+    server.set("synchronous_standby_names", "''").await;
     slow.abort();
 }

@@ -2,21 +2,16 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::LockError;
 use rlock_testkit::{PostgresServer, eventually};
 
 use crate::{
-    common::{LASTING, LONG, acquiring, its_turn, ms},
+    common::{LASTING, LONG, acquiring, assert_unavailable, connect, connect_with, its_turn, ms},
     topologies::{assert_soon_extended, conformance::assert_soon_queued},
 };
 
 const SESSIONS: &str =
     "SELECT pid::text, query FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
-
-async fn connect(url: &str) -> LockClient {
-    let builder = LockClient::builder().connect_timeout(LONG);
-    builder.connect(url).await.expect("the server runs")
-}
 
 /// The client undoes it over its next session.
 #[tokio::test]
@@ -29,8 +24,7 @@ async fn a_request_of_a_session_that_was_given_up_never_runs() {
         server.pause_session(process);
     }
     let lock = one.lock("k").lease(LASTING).wait(ms(1500));
-    let error = lock.acquire().await.expect_err("no reply");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert_unavailable(lock.acquire().await, "no reply");
     eventually(LONG, "the client connects again", async || {
         server.pairs(SESSIONS).await.len() > 4
     })
@@ -54,19 +48,13 @@ async fn requests_that_waited_for_a_row_see_the_lock_as_it_is_then() {
     let lock = other.lock("k").lease(LEASE).watchdog(false);
     let _guard = lock.acquire().await.expect("free");
     // A request waits for a quarter of this time.
-    let builder = LockClient::builder().response_timeout(LONG);
-    let (one, two) = tokio::join!(
-        builder.clone().connect(server.url()),
-        builder.connect(server.url())
-    );
-    let [one, two] = [one, two].map(|client| client.expect("it runs").lock("k"));
-    let session = server.session().await;
-    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key = 'lock:{k}' FOR UPDATE";
-    session.batch_execute(keep).await.expect("it may");
+    let one = connect_with(LONG, server.url()).await.lock("k");
+    let two = connect_with(LONG, server.url()).await.lock("k");
+    let session = server.keep_row("lock:{k}").await;
     let ends = async {
         eventually(LONG, "both wait for the row", async || {
-            let waits = "SELECT 'waits', '' FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-            server.pairs(waits).await.len() == 2
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            server.number(waits).await == 2
         })
         .await;
         tokio::time::sleep(LEASE).await;
@@ -84,9 +72,7 @@ async fn time_outs_of_the_server_cost_no_lock() {
     drop(connect(&server.url()).await);
     let limits = "?options=-c%20statement_timeout%3D1000%20-c%20idle_session_timeout%3D300";
     let url = format!("{}{limits}", server.url());
-    let builder = LockClient::builder().response_timeout(LONG);
-    let one = builder.connect(&url).await.expect("it runs");
-    let other = connect(&url).await;
+    let (one, other) = (connect_with(LONG, &url).await, connect(&url).await);
     let lock = one.lock("k").lease(Duration::from_secs(10));
     let guard = lock.acquire().await.expect("free");
     let waiting = acquiring(other.lock("k").wait(LONG));
@@ -94,9 +80,7 @@ async fn time_outs_of_the_server_cost_no_lock() {
     // The server ends idle sessions, and cancels requests that wait for a row.
     assert_soon_extended(&guard).await;
     drop(one.lock("kept").acquire().await.expect("free"));
-    let session = server.session().await;
-    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key = 'lock:{kept}' FOR UPDATE";
-    session.batch_execute(keep).await.expect("it may");
+    let session = server.keep_row("lock:{kept}").await;
     let cancelled = one.lock("kept").wait(ms(2500)).acquire().await;
     let error = cancelled.expect_err("the row is kept");
     assert!(format!("{error:#}").contains("timeout"), "{error:#}");
@@ -119,13 +103,9 @@ async fn a_server_without_a_free_connection_is_waited_for() {
         let end = format!("SELECT pg_terminate_backend({process})");
         server.execute(&end).await;
     }
-    let refused = client.lock("other").wait(ms(500)).acquire().await;
-    let error = refused.expect_err("no session");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(
-        format!("{error:#}").contains("too many connections"),
-        "{error:#}"
-    );
+    let outcome = client.lock("other").wait(ms(500)).acquire().await;
+    let said = assert_unavailable(outcome, "no session");
+    assert!(said.contains("too many connections"), "{said}");
     server.execute("ALTER ROLE app CONNECTION LIMIT 2").await;
     assert_soon_extended(&guard).await;
     guard.release().await.expect("held");

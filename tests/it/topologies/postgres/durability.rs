@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockError, LostCause};
+use rlock_core::LostCause;
 use rlock_testkit::{PostgresServer, assert_taken};
 
 use super::{super::assert_soon_extended, connect, connect_to, try_connect};
-use crate::common::{LONG, assert_lost};
+use crate::common::{LONG, assert_lost, assert_refused};
 
 fn in_memory(server: &PostgresServer) -> String {
     format!("{}?durability=memory", server.url())
@@ -114,10 +114,8 @@ async fn clients_of_different_durability_share_no_schema() {
         let url = |durability: &str| format!("{schema}{durability}");
         let one = connect_to(&url(first)).await;
         let guard = one.lock("k").acquire().await.expect("free");
-        let error = try_connect(&url(other)).await;
-        let error = error.expect_err("the tables are of another durability");
-        assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-        let text = format!("{error:#}");
+        let outcome = try_connect(&url(other)).await;
+        let text = assert_refused(outcome, "the tables are of another durability");
         for part in [
             format!("the schema `of_{first}` have the durability `{first}`"),
             format!("asks for `{other}`"),

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use rlock_core::{
-    LockClient, LockError, StoreUrl,
+    LockClient, StoreUrl,
     diagnose::{self, Finding, Severity},
 };
 use rlock_testkit::{PostgresServer, assert_taken, eventually};
 
-use super::{super::assert_soon_extended, connect, number, try_connect};
-use crate::common::LONG;
+use super::{super::assert_soon_extended, connect, enqueued, try_connect};
+use crate::common::{LONG, assert_refused, assert_unavailable, its_turn};
 
 /// Returns the SQL of a migration.
 fn migration(url: &str, role: Option<&str>) -> String {
@@ -26,16 +26,11 @@ async fn a_role_that_may_create_nothing_needs_no_more_than_a_migration() {
     let defaults = "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC";
     server.execute(defaults).await;
     let url = server.url().replace("postgres@", "app@");
-    let error = try_connect(&url).await;
-    let error = error.expect_err("it may not create the schema");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    let text = format!("{error:#}");
+    let text = assert_refused(try_connect(&url).await, "it may not create the schema");
     assert!(text.contains("`rlock postgres schema`"), "{text}");
 
     server.execute(&migration(&url, None)).await;
-    let error = try_connect(&url).await.expect_err("no permission");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    let text = format!("{error:#}");
+    let text = assert_refused(try_connect(&url).await, "no permission");
     assert!(text.contains("`rlock postgres schema`"), "{text}");
 
     server.execute(&migration(&url, Some("app"))).await;
@@ -78,21 +73,14 @@ async fn a_schema_of_another_version_is_refused_and_another_schema_is_apart() {
     let _guard = client.lock("k").acquire().await.expect("free");
     let apart = format!("{}?schema=apart", server.url());
     let other = try_connect(&apart).await.expect("it runs");
-    let _other = other
-        .lock("k")
-        .try_acquire()
-        .await
-        .expect("a reply")
-        .expect("another lock");
+    let other = other.lock("k").try_acquire().await.expect("a reply");
+    let _other = other.expect("another lock");
     server
         .execute("COMMENT ON TABLE rlock.lock IS 'tables of rlock, version 0'")
         .await;
-    let error = try_connect(&server.url())
-        .await
-        .expect_err("another version");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    assert!(format!("{error:#}").contains("version 0"), "{error}");
-    assert!(format!("{error:#}").contains("?schema="), "{error}");
+    let said = assert_refused(try_connect(&server.url()).await, "another version");
+    assert!(said.contains("version 0"), "{said}");
+    assert!(said.contains("?schema="), "{said}");
 }
 
 /// As in an upgrade of the service, instance by instance.
@@ -109,13 +97,12 @@ async fn clients_of_two_versions_share_the_locks_while_a_service_is_upgraded() {
     server.execute(rename).await;
     let new = connect(&server).await;
     let acquires = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'acquire%'";
-    assert_eq!(number(&server.session().await, acquires).await, 2);
+    assert_eq!(server.number(acquires).await, 2);
     assert_taken(&new, "k").await;
     assert_soon_extended(&guard).await;
-    let waiter = tokio::spawn(new.lock("k").wait(LONG).acquire());
-    super::super::conformance::assert_soon_queued(true, &old, "k", 1).await;
+    let waiter = enqueued(&new, 1).await;
     guard.release().await.expect("it is held");
-    drop(waiter.await.expect("no panic").expect("handed off"));
+    drop(its_turn(waiter).await);
 }
 
 #[tokio::test]
@@ -143,10 +130,12 @@ async fn a_client_waits_while_another_one_creates_the_schema() {
     let short = Duration::from_millis(40);
     let builder = LockClient::builder().response_timeout(short);
     let url = server.url();
-    let connects =
-        tokio::spawn(async move { builder.connect_timeout(LONG).connect(&url).await.map(drop) });
+    let connects = tokio::spawn(builder.connect_timeout(LONG).connect(url));
     eventually(LONG, "it waits", async || {
-        number(&session, "SELECT count(*) FROM pg_locks WHERE NOT granted").await == 1
+        server
+            .number("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            .await
+            == 1
             || connects.is_finished()
     })
     .await;
@@ -187,9 +176,8 @@ async fn an_examination_names_what_a_database_lacks_for_locks() {
     let forgets = "a crash or a failover forgets all locks";
     assert_finds(&memory, "persistence", Severity::Advice, forgets).await;
     server.kill();
-    let error = diagnose::store(url, &LockClient::builder().connect_timeout(LONG)).await;
-    let error = error.expect_err("it is down");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let outcome = diagnose::store(url, &LockClient::builder().connect_timeout(LONG)).await;
+    assert_unavailable(outcome, "it is down");
 }
 
 #[tokio::test]
