@@ -1,6 +1,6 @@
 //! Permissions, TLS, secrets, and hostile input.
 
-mod certificates;
+pub(crate) mod certificates;
 mod credentials;
 mod forgery;
 mod logs;

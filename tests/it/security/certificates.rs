@@ -11,7 +11,7 @@ use std::{
 use rlock_core::{ClientCertificate, LockClient, LockClientBuilder, LockError, StoreUrl};
 use rlock_testkit::{Authority, MASTERS, RedisCluster, RedisServer, eventually};
 
-use crate::common::{LASTING, LONG};
+use crate::common::{LASTING, LONG, assert_refused, assert_unavailable};
 
 fn trusting(authority: &Authority) -> LockClientBuilder {
     LockClient::builder()
@@ -33,25 +33,30 @@ async fn assert_works(client: &LockClient) {
     blocking.expect("free");
 }
 
-/// Returns the error of a client that the server does not let in.
-fn refused(outcome: Result<LockClient, LockError>, why: &str) -> String {
-    let error = outcome.expect_err(why);
-    assert!(
-        matches!(error, LockError::Unavailable { .. }),
-        "{why}: {error:?}"
-    );
-    format!("{error:#}")
-}
-
 /// Checks the error of a client that does not trust the server.
 fn assert_untrusted(outcome: Result<LockClient, LockError>) {
-    let error = outcome.expect_err("another's");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    let said = format!("{error:#}");
+    let said = assert_refused(outcome, "another's");
     assert!(
         said.contains("certificate") && said.contains("`tls_ca`"),
         "{said}"
     );
+}
+
+/// Asserts that servers that ask for certificates let in only clients that show one and trust their authority. Returns such a client.
+pub(crate) async fn assert_known_and_shown(store: &StoreUrl, authority: &Authority) -> LockClient {
+    let (certificate, key) = authority.client_certificate("billing");
+    let shows_it = |builder: LockClientBuilder| {
+        builder.tls_client_certificate(certificate.clone(), key.clone())
+    };
+    let client = shows_it(trusting(authority)).connect(store).await;
+    let client = client.expect("it is let in");
+    assert_works(&client).await;
+    let shows_none = trusting(authority).connect_timeout(Duration::from_secs(5));
+    let said = assert_unavailable(shows_none.connect(store).await, "no certificate");
+    assert!(said.contains("127.0.0.1"), "{said}");
+    let stranger = shows_it(trusting(&Authority::new()));
+    assert_untrusted(stranger.connect(store).await);
+    client
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,27 +82,15 @@ async fn a_server_that_asks_for_a_certificate_is_shown_the_clients_own() {
         .tls_of(&authority)
         .asks_for_certificates()
         .start();
-    let (certificate, key) = authority.client_certificate("billing");
-    let client = trusting(&authority).tls_client_certificate(certificate, key);
-    let client = client.connect(&server.tls_url()).await;
-    let client = client.expect("it is let in");
-    assert_works(&client).await;
-    // And again over new connections. The connection for messages always exists, the other one may
-    // not yet.
-    let mut killed = 0;
-    for kind in ["pubsub", "normal"] {
-        killed += server.kill_clients(kind).await;
-    }
-    assert!(killed > 0);
+    let client = assert_known_and_shown(&server.tls_url().into(), &authority).await;
+    // And again over new connections.
+    assert!(server.kill_all_clients().await > 0);
     assert_works(&client).await;
 
-    let none = trusting(&authority).connect_timeout(Duration::from_secs(5));
-    let outcome = none.clone().connect(&server.tls_url()).await;
-    let said = refused(outcome, "no certificate");
-    assert!(said.contains("127.0.0.1"), "{said}");
     let (certificate, key) = Authority::new().client_certificate("billing");
-    let forged = none.tls_client_certificate(certificate, key);
-    refused(forged.connect(&server.tls_url()).await, "another's");
+    let forged = trusting(&authority).connect_timeout(Duration::from_secs(5));
+    let forged = forged.tls_client_certificate(certificate, key);
+    assert_unavailable(forged.connect(&server.tls_url()).await, "another's");
 }
 
 /// The server refuses the certificate of another authority as it refuses one that has expired.
@@ -136,9 +129,7 @@ async fn a_client_shows_the_present_certificate_of_its_provider_and_keeps_its_ho
         ] {
             put(unusable);
             let before = asked();
-            for kind in ["pubsub", "normal"] {
-                server.kill_clients(kind).await;
-            }
+            server.kill_all_clients().await;
             eventually(LONG, "the provider is asked", async || asked() > before + 3).await;
             put(own(&authority));
             let lock = client.lock("other").lease(LASTING).wait(LONG);
@@ -149,8 +140,7 @@ async fn a_client_shows_the_present_certificate_of_its_provider_and_keeps_its_ho
         held.release().await.expect("the server has kept it");
     }
     put(None);
-    let error = builder.connect(&server.tls_url()).await;
-    let text = refused(error, "no certificate");
+    let text = assert_unavailable(builder.connect(&server.tls_url()).await, "none is there");
     for part in [
         "the provider of client certificates failed",
         "it is being replaced",
@@ -168,26 +158,25 @@ async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certifi
         .replicates_by_tls()
         .config("tls-cluster", "yes");
     let cluster = RedisCluster::of(&node).await;
-    let (certificate, key) = authority.client_certificate("billing");
-    let shows_it = |builder: LockClientBuilder| {
-        builder.tls_client_certificate(certificate.clone(), key.clone())
-    };
     for protocol in ["", "?protocol=resp2"] {
-        let url = format!("{}{protocol}", cluster.tls_url());
-        let client = shows_it(trusting(&authority)).connect(&url).await;
-        let client = client.expect("it is let in");
-        assert_works(&client).await;
+        let url = format!("{}{protocol}", cluster.tls_url()).into();
+        let client = assert_known_and_shown(&url, &authority).await;
         for master in 0..MASTERS {
             let lock = client.lock(cluster.key_at(master, "k").await);
             let guard = lock.acquire().await.expect("free");
             guard.release().await.expect("held");
         }
     }
-    let url = cluster.tls_url();
-    let shows_none = trusting(&authority).connect_timeout(Duration::from_secs(5));
-    refused(shows_none.connect(&url).await, "no certificate");
-    let stranger = shows_it(trusting(&Authority::new()));
-    assert_untrusted(stranger.connect(&url).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_are_known_by_the_authority_and_shown_the_certificate() {
+    let authority = Arc::new(Authority::new());
+    let server = RedisServer::builder().tls_of(&authority);
+    let server = server.asks_for_certificates();
+    let three = [(); 3].map(|()| server.clone().start());
+    let quorum = StoreUrl::quorum(three.each_ref().map(RedisServer::tls_url));
+    assert_known_and_shown(&quorum, &authority).await;
 }
 
 /// Checks that the error names the option, and shows neither its value nor anything secret.

@@ -5,8 +5,7 @@ use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_testkit::{RedisServer, assert_taken, eventually, within};
 
 use crate::common::{
-    Acquiring, LASTING, LONG, acquiring, assert_soon_queued, client, count, hold, ms, name,
-    wait_queue,
+    Acquiring, LASTING, LONG, client, count, enqueued, hold, ms, name, wait_queue,
 };
 
 /// Returns a server, the holder of the lock `k`, and a waiter of another process.
@@ -14,8 +13,7 @@ async fn held_and_waited_for() -> (RedisServer, LockGuard, (LockClient, Acquirin
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
-    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_queued(&server, "k", 1).await;
+    let waiting = enqueued(&server, other.lock("k").lease(LASTING).wait(LONG)).await;
     (server, held, (other, waiting))
 }
 

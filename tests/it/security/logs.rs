@@ -103,8 +103,7 @@ async fn no_password_is_in_anything_that_a_client_shows_or_logs() {
             assert_silent(value);
         }
         // Reconnecting logs the most.
-        server.kill_clients("normal").await;
-        server.kill_clients("pubsub").await;
+        server.kill_all_clients().await;
         guard.release().await.expect("held");
         assert_silent(&lock.acquire().await.expect("free"));
         client.shutdown().await.expect("released");
@@ -113,8 +112,7 @@ async fn no_password_is_in_anything_that_a_client_shows_or_logs() {
     let client = connect(&format!("redis://alice:{ENCODED}@{at}/")).await;
     let change = ["ACL", "SETUSER", "alice", "resetpass", ">another"];
     let () = server.command(&change).await;
-    server.kill_clients("normal").await;
-    server.kill_clients("pubsub").await;
+    server.kill_all_clients().await;
     let lock = client.lock("k").wait(ms(500));
     eventually(LONG, "it is refused", async || {
         let Err(error) = lock.acquire().await else {

@@ -15,9 +15,9 @@ use rlock_testkit::{RedisServer, eventually, within};
 use crate::common::{
     LASTING, LONG, acl, acquiring,
     alone::alone,
-    assert_notices_a_loss, assert_notified, assert_soon_free, assert_soon_queued, connect,
-    hand_off, its_turn,
-    log::{keep_log, logged_of},
+    assert_notices_a_loss, assert_notified, assert_soon_free, connect, enqueued, hand_off,
+    its_turn,
+    log::{keep_log, logged_with},
     ms, queue,
 };
 
@@ -101,17 +101,9 @@ fn all_but(left_out: &str) -> Vec<&'static str> {
     rules
 }
 
-/// Since Redis 7 a server can report the permissions of a user.
-async fn reports_permissions(server: &RedisServer) -> bool {
-    let ask = "return redis.acl_check_cmd and 1 or 0";
-    server.command::<u64>(&["EVAL", ask, "0"]).await == 1
-}
-
 /// Returns the warnings of this server's clients about permissions.
 fn warnings(server: &RedisServer) -> Vec<String> {
-    let mut lines = logged_of(&server.address());
-    lines.retain(|line| line.contains("lacks permissions"));
-    lines
+    logged_with(&[&server.address(), "lacks permissions"])
 }
 
 /// Acquires, renews, enters and releases. Returns the step that failed with its error.
@@ -176,7 +168,7 @@ async fn the_least_permissions_are_enough_for_everything() {
     };
     let (one, two) = tokio::join!(work("resp3", "least, resp3"), work("resp2", "least, resp2"));
     for server in [one, two] {
-        if !reports_permissions(&server).await {
+        if !acl::can_be_reported(&server).await {
             continue;
         }
         let said = warnings(&server);
@@ -270,7 +262,7 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
         }
         if left_out != "+evalsha"
             && left_out != "+script|load"
-            && reports_permissions(&server).await
+            && acl::can_be_reported(&server).await
         {
             let mut said = warnings(&server);
             said.retain(|line| !line.contains("\"hsetnx\""));
@@ -323,12 +315,11 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
             }
         }
         assert_notices_a_loss(&server, &one, losses).await;
-        if !reports_permissions(&server).await {
+        if !acl::can_be_reported(&server).await {
             return;
         }
         // These lines are the only report of missing permissions.
-        let mut said = logged_of(&server.address());
-        said.retain(|line| line.contains("lacks"));
+        let said = logged_with(&[&server.address(), "lacks"]);
         if left_out == NAMES {
             assert_eq!(said, Vec::<String>::new());
             let refused = acl::refused(&server).await;
@@ -474,8 +465,7 @@ async fn a_writer_keeps_its_place_though_it_cannot_be_notified() {
     let [one, other, third] = join_all(clients).await.try_into().expect("three");
     let reader = one.lock("k").shared().lease(LASTING);
     let reader = reader.acquire().await.expect("free");
-    let waiting = acquiring(other.lock("k").wait(LONG));
-    assert_soon_queued(&server, "k", 1).await;
+    let waiting = enqueued(&server, other.lock("k").wait(LONG)).await;
     let late = third.lock("k").shared().try_acquire().await;
     assert!(late.expect("a reply").is_none(), "a writer waits");
     reader.release().await.expect("held");

@@ -18,7 +18,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::common::LONG;
+use crate::common::{LONG, assert_refused, assert_unavailable};
 
 /// Returns the output of a process that trusts the certificates in `roots`.
 async fn connect_trusting(roots: &Path, url: &str) -> String {
@@ -72,19 +72,15 @@ async fn a_server_whose_certificate_the_system_trusts_is_used() {
 #[tokio::test]
 async fn a_certificate_of_an_unknown_authority_is_refused() {
     let server = RedisServer::builder().tls().start();
-    let error = LockClient::connect(&server.tls_url()).await;
-    let error = error.expect_err("unknown issuer");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    let text = format!("{error:#}");
+    let outcome = LockClient::connect(&server.tls_url()).await;
+    let text = assert_refused(outcome, "unknown issuer");
     for part in ["127.0.0.1", "certificate", "`tls_ca`", "`SSL_CERT_FILE`"] {
         assert!(text.contains(part), "{text}");
     }
     // Nothing changes while the client waits.
     let started = Instant::now();
     let waits = LockClient::builder().connect_retry_for(LONG);
-    let error = waits.connect(&server.tls_url()).await;
-    let error = error.expect_err("unknown issuer");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
+    let _said = assert_refused(waits.connect(&server.tls_url()).await, "unknown issuer");
     assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
     let other = RedisServer::builder().tls().start();
     let said = connect_trusting(other.ca_path(), &server.tls_url()).await;
@@ -138,9 +134,7 @@ async fn a_cluster_that_announces_addresses_without_a_certificate_is_refused_wit
     let builder = LockClient::builder()
         .connect_timeout(LONG)
         .tls_ca(authority.ca_pem());
-    let error = builder.clone().connect(&url).await.expect_err("addresses");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    let text = format!("{error:#}");
+    let text = assert_refused(builder.clone().connect(&url).await, "addresses");
     for option in [
         "`cluster-announce-hostname`",
         "`cluster-preferred-endpoint-type hostname`",
@@ -178,8 +172,7 @@ async fn nothing_is_sent_in_plain_text_where_tls_is_asked_for() {
     for _ in 0..3 {
         let url = format!("rediss://user:Pa55w0rd@{address}/");
         let builder = LockClient::builder().connect_timeout(Duration::from_secs(5));
-        let error = builder.connect(&url).await.expect_err("it speaks no TLS");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert_unavailable(builder.connect(&url).await, "it speaks no TLS");
     }
     let heard = within(LONG, "each attempt connects once", heard).await;
     for bytes in heard.expect("no panic") {
