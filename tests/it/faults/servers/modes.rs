@@ -1,7 +1,9 @@
 //! Shared locks and permits: servers that refuse a part of a script's writes, and locks with many waiters.
 
 use futures_util::StreamExt;
-use redis::{AsyncConnectionConfig, Value, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, FromRedisValue, RedisResult, Value, aio::MultiplexedConnection,
+};
 use rlock_testkit::{RedisServer, Scripts, eventually, within};
 use tokio::time::sleep;
 
@@ -10,58 +12,55 @@ use crate::common::{LONG, client, ms, name};
 /// An owner of a client that is not connected.
 const GONE: &str = "00000000-0000-4000-8000-000000000001:1";
 
-/// Asks for `k` as this owner.
+/// The arguments that name the channels of waiters, and those which a release notifies.
+const WAITERS: [&str; 2] = ["lock:client:", "first"];
+const DAY: &str = "86400000";
+
+/// Runs a script for `k`.
+async fn run<T: FromRedisValue>(
+    connection: &mut MultiplexedConnection,
+    script: &redis::Script,
+    arguments: &[&str],
+) -> RedisResult<T> {
+    let mut call = script.prepare_invoke();
+    call.key(name("k")).arg(arguments);
+    within(LONG, "the script ends", call.invoke_async(connection)).await
+}
+
 async fn acquire(
     connection: &mut MultiplexedConnection,
     owner: &str,
     lease: u32,
-) -> Result<Vec<Value>, redis::RedisError> {
-    let scripts = Scripts::new();
-    let mut call = scripts.acquire.prepare_invoke();
-    call.key(name("k")).arg(lease).arg("86400000");
-    call.arg("1").arg("lock:client:").arg("first");
-    call.arg("0").arg(owner);
-    let asked = call.invoke_async(connection);
-    within(LONG, "the script ends", asked).await
+) -> RedisResult<Vec<Value>> {
+    let [channels, first] = WAITERS;
+    let arguments = [&lease.to_string(), DAY, "1", channels, first, "0", owner];
+    run(connection, &Scripts::new().acquire, &arguments).await
 }
 
 async fn release(
     connection: &mut MultiplexedConnection,
     owner: &str,
     min_hold: u32,
-) -> Result<i64, redis::RedisError> {
-    let scripts = Scripts::new();
-    let mut call = scripts.release.prepare_invoke();
-    call.key(name("k")).arg(owner).arg(min_hold);
-    call.arg("0")
-        .arg("86400000")
-        .arg("lock:client:")
-        .arg("first")
-        .arg("0");
-    within(LONG, "the script ends", call.invoke_async(connection)).await
+) -> RedisResult<i64> {
+    let [channels, first] = WAITERS;
+    let min_hold = min_hold.to_string();
+    let arguments = [owner, &min_hold, "0", DAY, channels, first, "0"];
+    run(connection, &Scripts::new().release, &arguments).await
 }
 
-async fn downgrade(
-    connection: &mut MultiplexedConnection,
-    owner: &str,
-) -> Result<i64, redis::RedisError> {
-    let scripts = Scripts::new();
-    let mut call = scripts.downgrade.prepare_invoke();
-    call.key(name("k")).arg(owner).arg("0").arg("86400000");
-    call.arg("lock:client:").arg("first").arg("0");
-    within(LONG, "the script ends", call.invoke_async(connection)).await
+async fn downgrade(connection: &mut MultiplexedConnection, owner: &str) -> RedisResult<i64> {
+    let [channels, first] = WAITERS;
+    let arguments = [owner, "0", DAY, channels, first, "0"];
+    run(connection, &Scripts::new().downgrade, &arguments).await
 }
 
 async fn renew(
     connection: &mut MultiplexedConnection,
     owner: &str,
     lease: u32,
-) -> Result<Value, redis::RedisError> {
-    let scripts = Scripts::new();
-    let mut call = scripts.renew.prepare_invoke();
-    call.key(name("k")).arg(lease).arg("86400000");
-    call.arg(owner).arg("0");
-    within(LONG, "the script ends", call.invoke_async(connection)).await
+) -> RedisResult<Value> {
+    let arguments = [&lease.to_string(), DAY, owner, "0"];
+    run(connection, &Scripts::new().renew, &arguments).await
 }
 
 #[tokio::test]

@@ -13,86 +13,66 @@ use rlock_core::{
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::log::{keep_log, logged_of};
-use crate::common::{LONG, acquiring, hold, its_turn, ms};
+use crate::common::{LONG, acquiring, assert_refused, hold, its_turn, ms};
 use crate::leases::clock::HOUR;
 
-/// Servers that can stop and restart, and the clients of their topology.
+/// Servers that can stop and restart, and the store of their topology.
 struct Service {
     servers: Vec<RedisServer>,
-    urls: Vec<String>,
+    store: StoreUrl,
 }
 
 impl Service {
-    fn at(server: RedisServer, url: String) -> Self {
+    fn at(server: RedisServer, url: impl Fn(&RedisServer) -> String) -> Self {
+        let store = url(&server).into();
         Self {
             servers: vec![server],
-            urls: vec![url],
+            store,
         }
-    }
-
-    fn server() -> Self {
-        let server = RedisServer::start();
-        let url = server.url();
-        Self::at(server, url)
-    }
-
-    fn socket() -> Self {
-        let server = RedisServer::start();
-        let url = server.unix_url();
-        Self::at(server, url)
     }
 
     fn sentinel() -> Self {
         let master = RedisServer::start();
-        let sentinel = RedisServer::builder()
-            .sentinel("orders", &master, 1, LONG)
-            .start();
-        let url = format!("redis-sentinel://{}/orders", sentinel.address());
+        let sentinel = RedisServer::builder().sentinel("orders", &master, 1, LONG);
+        let sentinel = sentinel.start();
+        let store = format!("redis-sentinel://{}/orders", sentinel.address()).into();
         Self {
             servers: vec![master, sentinel],
-            urls: vec![url],
+            store,
         }
     }
 
     async fn cluster() -> Self {
-        let node = RedisServer::builder()
-            .cluster_node(Duration::from_secs(5))
-            .start();
+        let node = RedisServer::builder().cluster_node(Duration::from_secs(5));
+        let node = node.start();
         node.serve_slots(0..=16383).await;
         eventually(LONG, "the cluster is up", async || {
             let info: String = node.command(&["CLUSTER", "INFO"]).await;
             info.contains("cluster_state:ok")
         })
         .await;
-        let url = format!("redis-cluster://{}", node.address());
-        Self::at(node, url)
+        Self::at(node, |node| format!("redis-cluster://{}", node.address()))
     }
 
     fn quorum() -> Self {
         let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
-        let urls = servers.iter().map(RedisServer::url).collect();
-        Self { servers, urls }
+        let store = StoreUrl::quorum(servers.iter().map(RedisServer::url));
+        Self { servers, store }
     }
 
-    async fn all() -> Vec<Self> {
-        let cluster = Self::cluster().await;
-        let (server, socket) = (Self::server(), Self::socket());
-        vec![server, socket, Self::sentinel(), cluster, Self::quorum()]
+    async fn all() -> [Self; 5] {
+        [
+            Self::at(RedisServer::start(), RedisServer::url),
+            Self::at(RedisServer::start(), RedisServer::unix_url),
+            Self::sentinel(),
+            Self::cluster().await,
+            Self::quorum(),
+        ]
     }
 
     fn lazy(&self, builder: LockClientBuilder) -> LockClient {
-        let made = match self.urls.as_slice() {
-            [url] => builder.connect_lazy(url),
-            urls => builder.connect_lazy(StoreUrl::quorum(urls)),
-        };
+        let made = builder.connect_lazy(&self.store);
         made.expect("it does not wait for servers")
-    }
-
-    async fn connect(&self, builder: LockClientBuilder) -> Result<LockClient, LockError> {
-        match self.urls.as_slice() {
-            [url] => builder.connect(url).await,
-            urls => builder.connect(StoreUrl::quorum(urls)).await,
-        }
     }
 
     fn goes(&self) {
@@ -113,18 +93,18 @@ async fn each_alone(test: impl AsyncFn(Service)) {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_are_made_before_their_servers_wait_for_them() {
     each_alone(async |service| {
-        let urls = &service.urls;
+        let store = &service.store;
         service.goes();
         let lazy = service.lazy(LockClient::builder());
         let waiting = acquiring(lazy.lock("k").wait(LONG * 2));
         let back = async {
             tokio::time::sleep(ms(1000)).await;
-            assert!(!waiting.is_finished(), "{urls:?}: it waits");
+            assert!(!waiting.is_finished(), "{store:?}: it waits");
             service.comes_back();
         };
         let builder = LockClient::builder().connect_retry_for(LONG * 2);
-        let (client, ()) = tokio::join!(service.connect(builder), back);
-        let client = client.unwrap_or_else(|error| panic!("{urls:?}: {error}"));
+        let (client, ()) = tokio::join!(builder.connect(store), back);
+        let client = client.unwrap_or_else(|error| panic!("{store:?}: {error}"));
         its_turn(waiting).await.release().await.expect("held");
         let guard = client.lock("k").wait(LONG).acquire().await;
         guard.expect("free").release().await.expect("held");
@@ -137,21 +117,21 @@ async fn clients_that_are_made_before_their_servers_wait_for_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_servers_stay_away_each_wait_ends_with_an_error() {
     each_alone(async |service| {
-        let urls = &service.urls;
+        let store = &service.store;
         service.goes();
         let client = service.lazy(LockClient::builder().response_timeout(ms(300)));
         let outcome = client.lock("k").wait(ms(500)).acquire().await;
         let error = outcome.expect_err("no server is there");
-        assert!(error.is_outage(), "{urls:?}: {error:?}");
+        assert!(error.is_outage(), "{store:?}: {error:?}");
         let error = client.ping().await.expect_err("no server is there");
-        assert!(error.is_outage(), "{urls:?}: {error:?}");
+        assert!(error.is_outage(), "{store:?}: {error:?}");
         let shown = error.to_string();
         assert!(shown.contains("could not ping "), "{shown}");
         let builder = LockClient::builder().connect_retry_for(ms(700));
         let started = Instant::now();
-        let error = service.connect(builder).await.expect_err("no server is up");
+        let error = builder.connect(store).await.expect_err("no server is up");
         assert!(started.elapsed() >= ms(500), "it tries for that long");
-        assert!(error.is_outage(), "{urls:?}: {error:?}");
+        assert!(error.is_outage(), "{store:?}: {error:?}");
         let shown = format!("{error:#}");
         assert!(shown.contains("could not connect to "), "{shown}");
     })
@@ -174,35 +154,23 @@ async fn a_start_does_not_wait_if_a_server_refuses_the_client() {
         .start();
     let three = [server(), server(), server()];
     let wrong = |server: &RedisServer| format!("redis://:wrong@{}/", server.address());
-    let services = [
-        vec![wrong(&master)],
-        vec![format!(
-            "redis-sentinel://:right@{}/orders",
-            sentinel.address()
-        )],
-        vec![format!("redis-cluster://:wrong@{}", node.address())],
-        three.iter().map(wrong).collect(),
-    ];
-    for urls in services {
-        let service = Service {
-            servers: Vec::new(),
-            urls,
-        };
-        let urls = &service.urls;
-        let client = service.lazy(LockClient::builder());
+    for store in [
+        StoreUrl::from(wrong(&master)),
+        format!("redis-sentinel://:right@{}/orders", sentinel.address()).into(),
+        format!("redis-cluster://:wrong@{}", node.address()).into(),
+        StoreUrl::quorum(three.each_ref().map(wrong)),
+    ] {
+        let client = LockClient::connect_lazy(&store).expect("it does not wait for servers");
         let refused = client.lock("k").wait(HOUR).acquire();
-        let error = within(LONG, "it is refused", refused).await.map(drop);
+        let acquired = within(LONG, "it is refused", refused).await.map(drop);
         let pinged = client.ping().await;
-        let builder = LockClient::builder().connect_retry_for(HOUR);
-        let connecting = service.connect(builder);
+        let connecting = LockClient::builder()
+            .connect_retry_for(HOUR)
+            .connect(&store);
         let connected = within(LONG, "it is refused", connecting).await.map(drop);
-        for refused in [error, pinged, connected] {
-            let error = refused.expect_err("refused");
-            assert!(
-                matches!(error, LockError::Refused { .. }),
-                "{urls:?}: {error:?}"
-            );
-            assert!(!format!("{error:#}").contains("wrong@"), "{error:#}");
+        for refused in [acquired, pinged, connected] {
+            let said = assert_refused(refused, &format!("{store:?}"));
+            assert!(!said.contains("wrong@"), "{said}");
         }
     }
 }
@@ -238,24 +206,24 @@ async fn a_server_that_is_not_there_yet_is_logged_once_and_then_what_it_lacks() 
 #[test]
 fn synchronous_code_connects_and_locks() {
     let service = Service::quorum();
-    let client = LockClient::connect_blocking(&service.urls[0]).expect("up");
+    let url = service.servers[0].url();
+    let client = LockClient::connect_blocking(&url).expect("up");
     let guard = client.lock("k").acquire_blocking().expect("free");
     assert!(guard.is_valid());
     drop(guard);
-    let client = LockClient::builder()
-        .connect_blocking(StoreUrl::quorum(&service.urls))
-        .expect("up");
-    client.lock("k").run_blocking(|| ()).expect("free");
-    let client = LockClient::connect_lazy(&service.urls[0]).expect("lazy");
+    let builder = LockClient::builder().connect_retry_for(ms(300));
+    let client = builder.clone().connect_blocking(&service.store);
+    let of_quorum = client.expect("up").lock("k").run_blocking(|| ());
+    of_quorum.expect("free");
+    let client = LockClient::connect_lazy(&url).expect("lazy");
     client.lock("k").run_blocking(|| ()).expect("free");
     service.goes();
-    let error = LockClient::connect_blocking(&service.urls[0]).expect_err("gone");
-    assert!(error.is_outage(), "{error:?}");
-    let error = LockClient::builder()
-        .connect_retry_for(ms(300))
-        .connect_blocking(StoreUrl::quorum(&service.urls))
-        .expect_err("gone");
-    assert!(error.is_outage(), "{error:?}");
+    for error in [
+        LockClient::connect_blocking(&url).expect_err("gone"),
+        builder.connect_blocking(&service.store).expect_err("gone"),
+    ] {
+        assert!(error.is_outage(), "{error:?}");
+    }
     LockClient::connect_blocking("memory:").expect("embedded");
 }
 
@@ -288,8 +256,7 @@ async fn a_ping_succeeds_while_enough_servers_for_locks_reply() {
     assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
 
     for service in Service::all().await {
-        let client = service.connect(LockClient::builder()).await;
-        let client = client.expect("up");
+        let client = LockClient::connect(&service.store).await.expect("up");
         let replies = async || client.ping().await.is_ok();
         eventually(LONG, "it replies", replies).await;
         if let [first, second, _] = service.servers.as_slice() {
@@ -307,7 +274,7 @@ async fn a_ping_succeeds_while_enough_servers_for_locks_reply() {
         let master = &service.servers[0];
         master.pause();
         let error = client.ping().await.expect_err("it is paused");
-        assert!(error.is_outage(), "{:?}: {error:?}", service.urls);
+        assert!(error.is_outage(), "{:?}: {error:?}", service.store);
         master.resume();
         eventually(LONG, "it replies again", replies).await;
     }
