@@ -7,7 +7,7 @@ use rlock_testkit::RedisServer;
 use tokio::time::sleep;
 
 use super::clock::HOUR;
-use crate::common::{LONG, begin, client, name};
+use crate::common::{LONG, begin, client, fence};
 
 const LEASE: Duration = Duration::from_secs(60);
 /// A short remaining time of a fence, which the next use must extend.
@@ -17,10 +17,6 @@ const GRACE: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// The lease of a hold that lasts for longer than that.
 const SHORT: Duration = Duration::from_secs(3);
-
-fn fence(key: &str) -> String {
-    format!("{}:fence", name(key))
-}
 
 /// Shortens the expiry of the fence.
 async fn advance_time(server: &RedisServer, key: &str) {

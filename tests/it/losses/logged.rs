@@ -9,19 +9,12 @@ use tokio::{runtime::Builder, sync::mpsc};
 
 use crate::common::{
     LASTING, LONG, assert_lost, cause_of, client, connect,
-    log::{keep_log, logged_of},
+    log::{keep_log, logged_of, logged_with},
     ms, name, resp2_client,
 };
 
-/// Returns the lines of the log with both texts.
-fn logged_with(what: &str, text: &str) -> Vec<String> {
-    let mut lines = logged_of(what);
-    lines.retain(|line| line.contains(text));
-    lines
-}
-
 fn lines_of(key: &str, text: &str) -> Vec<String> {
-    logged_with(&format!("key={key} "), text)
+    logged_with(&[&format!("key={key} "), text])
 }
 
 /// Returns the lines that log the loss of the lock with this key.
@@ -96,13 +89,11 @@ async fn a_leader_that_loses_its_lock_logs_one_warning_and_that_it_campaigns_aga
         .await
         .expect("runs");
     running.abort();
-    let warnings = logged_with(KEY, " WARN ");
+    let warnings = logged_with(&[KEY, " WARN "]);
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
     assert!(warnings[0].contains("lock lost"), "{warnings:#?}");
-    assert_eq!(
-        logged_with(KEY, " campaigning again after a loss ").len(),
-        1
-    );
+    let again = logged_with(&[KEY, " campaigning again after a loss "]);
+    assert_eq!(again.len(), 1);
 }
 
 /// The thread-locals of a tracing subscriber may have been destroyed before the guard.
@@ -172,9 +163,8 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
         let is_loss = last.is_some_and(|line| line.contains("lock lost"));
         assert!(is_loss, "{lines:#?}");
     };
-    let refused = |proxy: &Proxy| {
-        proxy.refuse();
-        proxy.reset();
-    };
-    tokio::join!(check("silent", Proxy::hold), check("refused", refused));
+    tokio::join!(
+        check("silent", Proxy::hold),
+        check("refused", Proxy::cut_off)
+    );
 }

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use rlock_core::{LockClient, LostCause, StoreUrl};
+use rlock_core::{LostCause, StoreUrl};
 use rlock_testkit::{Proxy, eventually};
 
 use crate::{
-    common::{LONG, assert_lost, cause_of, ms, name, only_tokens_are_left},
+    common::{LONG, assert_lost, cause_of, connect_with, ms, name, only_tokens_are_left},
     topologies::{
         RENEWED, assert_soon_extended,
         quorum::{ALL, Servers, give_to_another},
@@ -46,11 +46,7 @@ async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_fa
     // For longer than a call waits for servers that could not change its outcome.
     far.delay_requests(ms(400));
     let urls = [three.0[0].url(), three.0[1].url(), far.url()];
-    let builder = LockClient::builder().response_timeout(LONG);
-    let client = builder
-        .connect(StoreUrl::quorum(urls))
-        .await
-        .expect("all servers are up");
+    let client = connect_with(LONG, StoreUrl::quorum(urls)).await;
     let lock = client.lock("k").lease(RENEWED).wait(LONG);
     let guard = three.granted_by(&[0, 1, 2], &lock).await;
     assert!(three.0[0].del(&name("k")).await);

@@ -31,9 +31,6 @@ async fn an_outage_that_ends_at_nine_tenths_of_a_lease_is_survived() {
     tokio::join!(
         survives(Proxy::black_hole),
         survives(Proxy::black_hole_replies),
-        survives(|proxy| {
-            proxy.refuse();
-            proxy.reset();
-        }),
+        survives(Proxy::cut_off),
     );
 }

@@ -18,8 +18,8 @@ use rlock_testkit::{
 
 use crate::{
     common::{
-        LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, connect, hold, its_turn,
-        ms, name, timed,
+        LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, connect, fence, hold,
+        its_turn, ms, name, timed,
     },
     topologies::quorum::{Servers, give_to_another},
 };
@@ -37,7 +37,7 @@ async fn a_waiter_that_comes_while_the_slot_moves_has_the_lock_soon_after_its_re
     let (one, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let guard = hold(&one, &key).await;
     cluster.begin_to_move(slot, 0, 1).await;
-    let fence = format!("{}:fence", name(&key));
+    let fence = fence(&key);
     cluster.move_key(&fence, 0, 1).await;
     let waiting = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(1000)).await;
@@ -95,9 +95,7 @@ async fn a_slow_server_keeps_its_connection_when_it_refuses_locks() {
     let three = Servers::some(3);
     let slow = Proxy::in_front_of(&three.0[2]);
     let urls = [three.0[0].url(), three.0[1].url(), slow.url()];
-    let client = LockClient::connect(StoreUrl::quorum(urls))
-        .await
-        .expect("all servers are up");
+    let client = connect(StoreUrl::quorum(urls)).await;
     let keys: Vec<String> = (0..32).map(|n| format!("k{n}")).collect();
     let taken = acquire_all(&three.client().await, &keys).await;
     eventually(LONG, "the slow server has the locks", async || {

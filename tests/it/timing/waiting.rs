@@ -7,8 +7,8 @@ use rlock_core::{Lock, LockClient};
 use rlock_testkit::{RedisServer, Witness, Worker, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, client, connect, hold,
-    its_turn, ms, name, timed, worker,
+    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, client, connect, enqueued,
+    hold, its_turn, ms, name, timed, waiting_process,
 };
 
 /// Less than the five seconds after which a waiter without a notification asks again.
@@ -77,9 +77,7 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
     let entering = tokio::spawn(enter_all(locks.collect()));
     assert_soon_queued(&server, "k", CLIENTS - 1).await;
     let mut watch = server.watch_commands().await;
-    for kind in ["normal", "pubsub"] {
-        server.kill_clients(kind).await;
-    }
+    server.kill_all_clients().await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     // Each client queues all its waiters again at once, and checks its holds.
     let asked = watch.count_of("EVALSHA").await;
@@ -132,8 +130,7 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
         let url = format!("{}?protocol={protocol}", server.url());
         let (holder, waiter) = (client(&server).await, connect(&url).await);
         let held = holder.lock("k").lease(lease).acquire().await.expect("free");
-        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_queued(&server, "k", 1).await;
+        let waiting = enqueued(&server, waiter.lock("k").lease(LASTING).wait(LONG)).await;
         tokio::time::sleep(after).await;
         assert!(server.del(&name("k")).await);
         let (next, took) = timed(its_turn(waiting)).await;
@@ -183,10 +180,8 @@ async fn a_reader_behind_a_writer_that_is_killed_is_let_in_within_a_second() {
     let server = RedisServer::start();
     let (inside, behind) = (client(&server).await, client(&server).await);
     let held = inside.lock("k").shared().lease(LASTING).acquire().await;
-    let lease = LASTING.as_millis().to_string();
     for after in [ms(0), ms(400), ms(800), ms(1_200)] {
-        let mut writer = worker(&["hold", &server.url(), "k", &lease]);
-        assert_soon_queued(&server, "k", 1).await;
+        let mut writer = waiting_process(&server, 1).await;
         let waiting = acquiring(behind.lock("k").shared().lease(LASTING).wait(LONG));
         assert_soon_queued(&server, "k", 2).await;
         tokio::time::sleep(after).await;
@@ -205,11 +200,9 @@ async fn each_of_several_paused_waiters_in_a_row_costs_the_grace_period() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
-    let lease = LASTING.as_millis().to_string();
-    let mut paused: Vec<Worker> = Vec::new();
+    let mut paused = Vec::new();
     for place in 1..=3 {
-        paused.push(worker(&["hold", &server.url(), "k", &lease]));
-        assert_soon_queued(&server, "k", place).await;
+        paused.push(waiting_process(&server, place).await);
     }
     paused.iter_mut().for_each(Worker::pause);
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));

@@ -10,7 +10,7 @@ mod renewals;
 mod several;
 
 use rlock_core::LockClient;
-use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
+use rlock_testkit::{MASTERS, RedisCluster, eventually};
 use tokio::sync::OnceCell;
 
 use crate::common::{LONG, connect, name, queue};
@@ -19,12 +19,6 @@ use crate::common::{LONG, connect, name, queue};
 async fn shared() -> &'static RedisCluster {
     static SHARED: OnceCell<RedisCluster> = OnceCell::const_new();
     SHARED.get_or_init(RedisCluster::start).await
-}
-
-/// Returns whether a server can report permissions: since Redis 7.
-async fn is_since_redis_7(node: &RedisServer) -> bool {
-    let ask = "return redis.acl_check_cmd and 1 or 0";
-    node.command::<u64>(&["EVAL", ask, "0"]).await == 1
 }
 
 async fn client(cluster: &RedisCluster) -> LockClient {

@@ -4,7 +4,7 @@
 use rlock_core::{LockClient, LostCause, StoreUrl};
 use rlock_testkit::{RedisServer, eventually};
 
-use crate::common::{LONG, assert_lost, connect, hold, leader_of};
+use crate::common::{LONG, assert_lost, connect, hold, next_leader, observed};
 
 /// Returns the keys and the owners of all locks that the client lists. Asks again if a holder was silent.
 async fn listed(client: &LockClient) -> Vec<(String, String)> {
@@ -73,21 +73,20 @@ async fn observers_learn_of_the_leaders_of_their_own_database() {
     let server = RedisServer::start();
     let connected = async |database: u8| connect(&format!("{}{database}", server.url())).await;
     let (leader, near, far) = (connected(3).await, connected(3).await, connected(0).await);
-    let changes = |client: &LockClient| client.election("scheduler").changes();
-    let mut near = changes(&near).expect("a valid name");
-    let mut seen = changes(&far).expect("a valid name");
+    let mut near = observed(&near.election("scheduler"));
+    let mut seen = observed(&far.election("scheduler"));
     let own = far.election("scheduler").campaign().await.expect("free");
-    let first = leader_of(&mut seen).await;
+    let first = next_leader(&mut seen).await;
     assert_eq!(first.term, Some(own.term().token()));
     // Its token is larger.
     let leadership = leader.election("scheduler").campaign().await.expect("free");
     // When the second value arrives, the first announcement has been sent to all clients.
     for value in ["10.0.3.7:8080", "10.0.3.8:8080"] {
         leadership.term().announce(value).expect("it leads");
-        while leader_of(&mut near).await.value.as_deref() != Some(value) {}
+        while next_leader(&mut near).await.value.as_deref() != Some(value) {}
     }
     own.term().announce("10.0.3.9:8080").expect("it leads");
-    let next = leader_of(&mut seen).await;
+    let next = next_leader(&mut seen).await;
     let value = next.value.as_deref();
     assert_eq!(
         (next.term, value),
@@ -101,9 +100,7 @@ async fn clients_of_a_quorum_show_and_take_the_locks_of_its_databases() {
     let quorum = async |databases: [u8; 3]| {
         let urls = servers.iter().zip(databases);
         let urls = urls.map(|(server, database)| format!("{}{database}", server.url()));
-        LockClient::connect(StoreUrl::quorum(urls))
-            .await
-            .expect("all are up")
+        connect(StoreUrl::quorum(urls)).await
     };
     assert_apart(quorum([0, 0, 0]).await, quorum([1, 2, 1]).await).await;
 }

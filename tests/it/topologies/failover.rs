@@ -7,7 +7,7 @@ use rlock_testkit::{Proxy, RedisServer, eventually, script_text};
 use super::{FAILOVER_LEASE, assert_soon_extended};
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_counted,
-    assert_soon_queued, cause_of, connect, count, hold, its_turn, name,
+    assert_soon_queued, cause_of, connect, count, enqueued, fence, hold, its_turn, name,
 };
 
 /// A master, its replica, and a proxy that always leads to the master.
@@ -83,7 +83,7 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
     const DAY: &str = "86400000";
     let server = RedisServer::start();
     let [acquire, renew] = ["acquire", "renew"].map(script_text);
-    let (lock, fence) = (name("k"), format!("{}:fence", name("k")));
+    let (lock, fence) = (name("k"), fence("k"));
     let _: u64 = server.command(&["HSET", &lock, "owner:1", "1"]).await;
     let _: u64 = server.command(&["PEXPIRE", &lock, "60000"]).await;
     let () = server.command(&["SET", &fence, "17500000000000"]).await;
@@ -144,8 +144,7 @@ async fn a_replica_gets_no_messages_for_waiters_from_its_master() {
     let pair = Pair::new().await;
     let mut watch = pair.replica.watch_commands().await;
     let held = hold(&pair.client, "k").await;
-    let waiting = acquiring(pair.other.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_queued(&pair.master, "k", 1).await;
+    let waiting = enqueued(&pair.master, pair.other.lock("k").lease(LASTING).wait(LONG)).await;
     held.release().await.expect("held");
     its_turn(waiting).await.release().await.expect("held");
     let _: u64 = pair.master.command(&["PUBLISH", "last", ""]).await;

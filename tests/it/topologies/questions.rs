@@ -79,8 +79,7 @@ async fn a_scan_of_a_quorum_goes_on_once_a_majority_is_back() {
     let first = list.try_next().await.expect("a reply");
     assert_eq!(first.map(|info| info.key), Some("known".to_owned()));
     for proxy in &proxies {
-        proxy.refuse();
-        proxy.reset();
+        proxy.cut_off();
     }
     let scan = tokio::spawn(async move { list.try_next().await });
     // The scan begins when the silent client has not answered for a second.

@@ -8,8 +8,8 @@ use rlock_testkit::{CommandWatch, Proxy, RedisServer, Trio, eventually, within};
 
 use super::{assert_soon_extended, hold_renewed};
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, client, hold, its_turn, ms,
-    name, resp2,
+    LASTING, LONG, acquiring, assert_refused, assert_soon_free, assert_unavailable, client,
+    enqueued, hold, its_turn, ms, name, resp2,
 };
 
 /// Returns a master and its replica.
@@ -142,8 +142,7 @@ async fn a_lock_that_another_process_hands_off_has_to_reach_the_replica_too() {
     for (time, reaches) in [(LONG, true), (ms(2000), false)] {
         let strict = careful(&master.url(), 1, time).await;
         let held = hold(&other, "k").await;
-        let waiting = acquiring(strict.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_queued(&master, "k", 1).await;
+        let waiting = enqueued(&master, strict.lock("k").lease(LASTING).wait(LONG)).await;
         replica.catch_up_with(&master).await;
         if !reaches {
             replica.pause();
@@ -243,13 +242,9 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
     for waiting in [under_way, one, other] {
         its_turn(waiting).await.release().await.expect("held");
     }
-    let error = within(LONG, "a reply", invalid).await.expect("no panic");
-    let error = error.expect_err("it is something else");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(
-        format!("{error:#}").contains("does not have the lock"),
-        "{error}"
-    );
+    let outcome = within(LONG, "a reply", invalid).await.expect("no panic");
+    let said = assert_unavailable(outcome, "it is something else");
+    assert!(said.contains("does not have the lock"), "{said}");
     let kept: String = master.command(&["GET", &name("spoilt")]).await;
     assert_eq!(kept, "foreign", "left alone");
 }
@@ -277,8 +272,7 @@ async fn a_master_that_is_demoted_during_a_wait_is_not_a_master_and_that_passes(
     unreachable.kill();
     master.follow_in_vain(&unreachable).await;
     let outcome = within(LONG, "a reply", waiting).await.expect("no panic");
-    let error = outcome.expect_err("it is not a master");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert_unavailable(outcome, "it is not a master");
     replica.resume();
     master.promote().await;
     replica.follow(&master).await;
@@ -292,9 +286,8 @@ async fn without_the_permission_to_wait_the_error_names_it() {
     let rules = "on >secret resetchannels ~lock:* &lock:* +@all -wait";
     let server = RedisServer::builder().acl_user("locker", rules).start();
     let strict = careful(&server.url_as("locker", "secret"), 1, LONG).await;
-    let error = strict.lock("k").acquire().await.expect_err("refused");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    assert!(format!("{error:#}").contains("wait"), "{error:#}");
+    let said = assert_refused(strict.lock("k").acquire().await, "refused");
+    assert!(said.contains("wait"), "{said}");
     assert!(!server.exists(&name("k")).await, "released");
 }
 

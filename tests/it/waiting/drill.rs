@@ -191,8 +191,7 @@ impl Drill {
                 if is_silent {
                     process.proxy.black_hole();
                 } else {
-                    process.proxy.refuse();
-                    process.proxy.reset();
+                    process.proxy.cut_off();
                 }
             }
             Way::Asked => {

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 
 use super::drill::LEASE;
 use crate::common::{
-    LASTING, LONG, assert_soon_queued, client, connect, leader_of, ms, name, next_leader,
-    nobody_leads, observed, resp2, worker,
+    LASTING, LONG, assert_soon_queued, client, connect, ms, name, next_leader, nobody_leads,
+    observed, resp2, worker,
 };
 
 fn election(client: &LockClient) -> Election {
@@ -54,15 +54,7 @@ async fn an_observer_that_was_cut_off_learns_of_the_present_term_when_it_is_conn
             url
         };
         let mut far = observed(&election(&connect(&url).await));
-        let cuts: [fn(&Proxy); 3] = [
-            |proxy| {
-                proxy.refuse();
-                proxy.reset();
-            },
-            Proxy::black_hole,
-            Proxy::half_close,
-        ];
-        for cut in cuts {
+        for cut in [Proxy::cut_off, Proxy::black_hole, Proxy::half_close] {
             let first = election(&one).campaign().await.expect("free");
             observes(&mut far, first.term().token()).await;
             cut(&proxy);
@@ -92,8 +84,7 @@ async fn a_leader_that_is_cut_off_after_its_grant_announces_its_term_when_it_is_
         observes(&mut leaders, term.token()).await;
         assert_eq!(proxy.requests_lost(), 2, "{command}");
         // Longer than a request waits.
-        proxy.refuse();
-        proxy.reset();
+        proxy.cut_off();
         term.announce("10.0.3.7:8080").expect("it holds the lock");
         tokio::time::sleep(ms(2500)).await;
         proxy.pass();
@@ -157,13 +148,13 @@ async fn observers_learn_of_a_leader_while_another_master_of_the_cluster_is_paus
     let cluster = RedisCluster::start().await;
     let (leader, observer) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let key = cluster.key_at(0, "k").await;
-    let mut changes = observer.election(&key).changes().expect("a valid name");
+    let mut changes = observed(&observer.election(&key));
     for paused in [1, 2] {
         cluster.node(paused).pause();
         let election = leader.election(&key).lease(LASTING);
         let leadership = election.campaign().await.expect("free");
         let term = leadership.term().token();
-        let seen = leader_of(&mut changes).await;
+        let seen = next_leader(&mut changes).await;
         assert_eq!(seen.term, Some(term));
         leadership.resign().await.expect("led");
         cluster.node(paused).resume();
@@ -324,10 +315,10 @@ async fn observers_ignore_impossible_terms_and_drop_a_forged_one_once_the_leader
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);
-    let mut changes = election(&observer).changes().expect("a valid name");
+    let mut changes = observed(&election(&observer));
     let leadership = election(&leader).campaign().await.expect("free");
     let term = leadership.term().token();
-    let first = leader_of(&mut changes).await;
+    let first = next_leader(&mut changes).await;
     assert_eq!(first.term, Some(term));
     let (channel, mut fields) = announcement(&proxy).await;
     // An earlier term has ended, and of the others only the last one can be a term.
@@ -337,13 +328,13 @@ async fn observers_ignore_impossible_terms_and_drop_a_forged_one_once_the_leader
         let heard: u64 = server.command(&["PUBLISH", &channel, &message]).await;
         assert_eq!(heard, 1);
     }
-    let misled = leader_of(&mut changes).await;
+    let misled = next_leader(&mut changes).await;
     assert_eq!(misled.term.map(Token::as_u64), Some(LARGEST));
     assert!(leadership.term().is_valid());
     let present = election(&observer).leader().await.expect("a reply");
     assert_eq!(present.and_then(|leader| leader.term), Some(term));
     leadership.term().announce("10.0.3.7:8080").expect("leads");
-    let present = leader_of(&mut changes).await;
+    let present = next_leader(&mut changes).await;
     assert_eq!(
         (present.term, present.value.as_deref()),
         (Some(term), Some("10.0.3.7:8080"))
@@ -356,9 +347,9 @@ async fn observers_believe_a_leader_whose_term_is_smaller_than_the_latest() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);
-    let mut changes = election(&observer).changes().expect("a valid name");
+    let mut changes = observed(&election(&observer));
     let former = election(&leader).campaign().await.expect("free");
-    let first = leader_of(&mut changes).await;
+    let first = next_leader(&mut changes).await;
     assert_eq!(first.term, Some(former.term().token()));
     let (channel, mut fields) = announcement(&proxy).await;
     let later = former.token().as_u64() + (1 << 40);
@@ -366,13 +357,13 @@ async fn observers_believe_a_leader_whose_term_is_smaller_than_the_latest() {
     let _: u64 = server
         .command(&["PUBLISH", &channel, &fields.join("\t")])
         .await;
-    let seen = leader_of(&mut changes).await;
+    let seen = next_leader(&mut changes).await;
     assert_eq!(seen.term.map(Token::as_u64), Some(later));
     former.resign().await.expect("led");
     let next = election(&leader).campaign().await.expect("free");
     let term = next.term().token();
     assert!(term.as_u64() < later);
-    let seen = leader_of(&mut changes).await;
+    let seen = next_leader(&mut changes).await;
     assert_eq!(seen.term, Some(term));
 }
 

@@ -3,7 +3,6 @@
 use std::{
     ops::RangeInclusive,
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
 };
 
 use futures_util::StreamExt as _;
@@ -13,14 +12,12 @@ use rlock_testkit::{Proxy, RedisServer, Worker, eventually, within};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_nothing_left, assert_soon_listening, assert_soon_queued,
-    builder, cause_of, client, connect, count, hold, its_turn, ms, name, queue, resp2, wait_queue,
-    worker,
+    builder, cause_of, client, connect, count, enqueued, fence, hold, its_turn, ms, name, queue,
+    resp2, wait_queue, waiting_process,
 };
 
 /// The milliseconds for which a lock is reserved for a waiter that has not confirmed it.
 const GRACE: i64 = 1000;
-/// A lease that no test outlasts.
-const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Waiters of other clients. They joined the queue long ago, and they listen but never act.
 struct Silent {
@@ -84,17 +81,8 @@ impl Silent {
 }
 
 /// Returns the last fence of the lock.
-async fn fence(server: &RedisServer) -> u64 {
-    let fence = format!("{}:fence", name("k"));
-    server.command(&["GET", &fence]).await
-}
-
-/// Starts a process that waits for the lock at this place in the queue.
-async fn waiting_process(server: &RedisServer, place: u64) -> Worker {
-    let lease = LASTING.as_millis().to_string();
-    let worker = worker(&["hold", &server.url(), "k", &lease]);
-    assert_soon_queued(server, "k", place).await;
-    worker
+async fn last_fence(server: &RedisServer) -> u64 {
+    server.command(&["GET", &fence("k")]).await
 }
 
 #[tokio::test]
@@ -106,7 +94,7 @@ async fn a_release_hands_the_lock_off_to_the_next_waiter_in_the_same_step() {
     let token = held.token().as_u64();
     held.release().await.expect("held");
     assert_eq!(wait_queue(&server, "k").await, [""; 0]);
-    let fence = fence(&server).await;
+    let fence = last_fence(&server).await;
     assert!(fence * 128 > token);
     let granted = format!("{} {fence}/0 {GRACE} {}", waiting.owners[0], name("k"));
     assert_eq!(waiting.received(&server).await, [granted]);
@@ -120,7 +108,7 @@ async fn a_newcomer_that_finds_the_lock_free_does_not_overtake_its_waiter() {
     let newcomer = newcomer.connect(&server.url()).await.expect("it is up");
     let mut waiting = Silent::queue(&server, 1).await;
     let refused = newcomer.lock("k").wait(ms(0)).acquire().await;
-    let fence = fence(&server).await;
+    let fence = last_fence(&server).await;
     let granted = format!("{} {fence}/0 {GRACE} {}", waiting.owners[0], name("k"));
     assert_eq!(waiting.received(&server).await, [granted]);
     let Err(LockError::Taken { remaining, .. }) = refused else {
@@ -144,7 +132,7 @@ async fn the_next_and_the_last_waiter_ask_again_when_the_new_owner_may_be_dead()
     let held = hold(&one, "k").await;
     let mut waiting = Silent::queue(&server, 3).await;
     held.release().await.expect("held");
-    let (lock, fence) = (name("k"), fence(&server).await);
+    let (lock, fence) = (name("k"), last_fence(&server).await);
     let received = waiting.received(&server).await;
     let [first, second, last] = waiting.owners.as_slice() else {
         panic!("there are three")
@@ -162,7 +150,7 @@ async fn the_next_and_the_last_waiter_ask_again_when_the_new_owner_may_be_dead()
 async fn a_release_that_keeps_the_lock_tells_the_first_waiter_that_is_alive() {
     let server = RedisServer::start();
     let one = client(&server).await;
-    let lock = one.lock("k").lease(HOUR).min_hold(LONG);
+    let lock = one.lock("k").lease(LASTING).min_hold(LONG);
     let held = lock.acquire().await.expect("free");
     let mut waiting = Silent::queue(&server, 4).await;
     waiting.first_dies().await;
@@ -215,7 +203,7 @@ async fn the_next_release_by_a_reader_lets_in_a_reader_behind_a_killed_writer() 
     let server = RedisServer::start();
     let [one, other, behind] = [client(&server), client(&server), client(&server)];
     let (one, other, behind) = (one.await, other.await, behind.await);
-    let read = |client: &LockClient| client.lock("k").shared().lease(HOUR).wait(LONG);
+    let read = |client: &LockClient| client.lock("k").shared().lease(LASTING).wait(LONG);
     let stays = read(&one).acquire().await.expect("free");
     let goes = read(&other).acquire().await.expect("shared");
     let mut writer = waiting_process(&server, 1).await;
@@ -267,8 +255,7 @@ async fn a_message_that_is_lost_costs_one_timer() {
     let url = resp2(&server.url());
     let (one, other) = (connect(&url).await, connect(&url).await);
     let held = hold(&one, "k").await;
-    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_queued(&server, "k", 1).await;
+    let waiting = enqueued(&server, other.lock("k").lease(LASTING).wait(LONG)).await;
     let next = wait_queue(&server, "k").await.remove(0);
     let given: u64 = server
         .command(&["EVAL", GIVE, "1", &name("k"), &next])
@@ -290,9 +277,8 @@ async fn a_release_that_is_repeated_after_the_hand_off_succeeds() {
         // With one connection, and no time-out, the release is the first request about the held lock.
         let one = builder().second_connection(false).response_timeout(LONG);
         let one = one.connect(&proxy.url()).await.expect("it is up");
-        let held = one.lock("k").lease(HOUR).acquire().await.expect("free");
-        let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_queued(&server, "k", 1).await;
+        let held = one.lock("k").lease(LASTING).acquire().await.expect("free");
+        let waiting = enqueued(&server, other.lock("k").lease(LASTING).wait(LONG)).await;
         proxy.drop_replies_if(1, |request| request.mentions(&name("k")));
         let is_first_gone = AtomicBool::new(false);
         proxy.drop_requests_if(u64::MAX, move |request| {

@@ -1,27 +1,19 @@
 //! A process that is killed, or ends, inside a lock: the lock passes on when its lease ends.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use rlock_core::current;
 use rlock_testkit::{RedisServer, assert_taken, within};
 
-use crate::common::{LASTING, LONG, assert_soon_queued, client, name, worker};
-
-/// A lease that does not end within any test.
-const HOUR: Duration = Duration::from_secs(60 * 60);
+use crate::common::{LASTING, LONG, assert_soon_queued, client, fence, holder, name, worker};
 
 #[tokio::test]
 async fn the_lock_of_a_process_that_is_killed_inside_passes_on_when_its_lease_ends() {
     let server = RedisServer::start();
-    let lease = HOUR.as_millis().to_string();
-    let mut victim = worker(&["hold", &server.url(), "k", &lease]);
-    victim.expect_line(LONG, "holding").await;
+    let mut victim = holder(&server, "k", LASTING).await;
     let is_dead = Arc::new(AtomicBool::new(false));
 
     let client = client(&server).await;
@@ -37,14 +29,12 @@ async fn the_lock_of_a_process_that_is_killed_inside_passes_on_when_its_lease_en
         }
     });
     assert_soon_queued(&server, "k", 1).await;
-    let holder: Vec<String> = server.command(&["HKEYS", &name("k")]).await;
-    let fence: u64 = server
-        .command(&["GET", &format!("{}:fence", name("k"))])
-        .await;
+    let owner: Vec<String> = server.command(&["HKEYS", &name("k")]).await;
+    let fence: u64 = server.command(&["GET", &fence("k")]).await;
     victim.kill();
     is_dead.store(true, Ordering::SeqCst);
     let now: Vec<String> = server.command(&["HKEYS", &name("k")]).await;
-    assert_eq!(now, holder, "its lease has not ended");
+    assert_eq!(now, owner, "its lease has not ended");
     // No client renews the lease, so its end can be brought forward.
     let _: u64 = server.command(&["PEXPIRE", &name("k"), "100"]).await;
     let next = within(LONG, "the next is let in", waiting).await;
@@ -57,7 +47,7 @@ async fn the_lock_of_a_process_that_is_killed_inside_passes_on_when_its_lease_en
 #[tokio::test]
 async fn a_process_that_just_ends_leaves_its_lock_to_the_lease_at_worst() {
     let server = RedisServer::start();
-    let (other, lease) = (client(&server).await, HOUR.as_millis().to_string());
+    let (other, lease) = (client(&server).await, LASTING.as_millis().to_string());
     for how in ["at-once", "by-exit"] {
         let mut leaver = worker(&["leave", how, &server.url(), "k", &lease]);
         assert!(leaver.wait(LONG).await.success(), "{how}");

@@ -8,11 +8,8 @@ use rlock_testkit::{Proxy, RedisServer, within};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_nothing_left, assert_soon_listening, assert_soon_queued,
-    begin, builder, client, connect, hold, its_turn, name, queue, resp2, wait_queue,
+    begin, builder, client, connect, enqueued, hold, its_turn, name, queue, resp2, wait_queue,
 };
-
-/// A lease that no test renews.
-const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Connects a client that keeps its only connection and repeats no request, because it would check its locks on a new one.
 async fn patient(server: &RedisServer) -> LockClient {
@@ -27,11 +24,16 @@ async fn the_waiters_of_a_process_share_its_requests() {
     let server = RedisServer::start();
     let (client, other) = (patient(&server).await, patient(&server).await);
     for holder in [&client, &other] {
-        let held = holder.lock("k").lease(HOUR).acquire().await.expect("free");
+        let held = holder
+            .lock("k")
+            .lease(LASTING)
+            .acquire()
+            .await
+            .expect("free");
         let mut watch = server.watch_commands().await;
         let mut waiting = Vec::new();
         for _ in 0..WAITERS {
-            let lock = client.lock("k").lease(HOUR).wait_forever();
+            let lock = client.lock("k").lease(LASTING).wait_forever();
             let mut waiter = Box::pin(async move {
                 let guard = lock.acquire().await.expect("its turn");
                 guard.release().await.expect("held");
@@ -52,7 +54,7 @@ async fn the_waiters_of_a_process_share_its_requests() {
 async fn a_call_that_does_not_wait_sends_one_request() {
     let server = RedisServer::start();
     let (one, other) = (patient(&server).await, patient(&server).await);
-    let held = one.lock("k").lease(HOUR).acquire().await.expect("free");
+    let held = one.lock("k").lease(LASTING).acquire().await.expect("free");
     let mut watch = server.watch_commands().await;
     for (client, requests) in [(&one, 0), (&other, 1)] {
         let lock = client.lock("k").wait(LONG);
@@ -75,15 +77,13 @@ async fn a_waiter_whose_connections_are_cut_listens_again_keeps_its_place_and_mi
         let holder = client(&server).await;
         let waiter = connect(&format!("{}?protocol={protocol}", proxy.url())).await;
         let held = hold(&holder, "k").await;
-        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_queued(&server, "k", 1).await;
+        let waiting = enqueued(&server, waiter.lock("k").lease(LASTING).wait(LONG)).await;
         let place = wait_queue(&server, "k").await;
         let left = server.pttl(&queue("k")).await;
         assert!((1..=20_000).contains(&left), "{left}");
 
         let cut = async || {
-            proxy.refuse();
-            proxy.reset();
+            proxy.cut_off();
             assert_soon_listening(&server, 1).await;
         };
         cut().await;

@@ -2,12 +2,12 @@
 //!
 //! `topologies/faults` has the tests that are the same on every topology.
 
-use rlock_core::{Lock, LockClient, LockError};
+use rlock_core::{Lock, LockClient};
 use rlock_testkit::{Proxy, RedisServer, Request, eventually};
 
 use crate::common::{
-    LONG, acquiring, assert_soon_counted, assert_soon_free, client, connect_with, count, hold,
-    its_turn, ms, name,
+    LONG, acquiring, assert_soon_counted, assert_soon_free, assert_unavailable, client,
+    connect_with, count, fence, hold, its_turn, ms, name,
 };
 use crate::leases::clock::HOUR;
 
@@ -46,11 +46,10 @@ async fn an_acquire_at_a_paused_server_fails_and_a_late_grant_is_released() {
     for (key, wait) in [("soon", ms(500)), ("after a time-out", ms(3000))] {
         server.pause();
         let outcome = client.lock(key).lease(HOUR).wait(wait).acquire().await;
-        let error = outcome.expect_err("no reply");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert_unavailable(outcome, "no reply");
         server.resume();
         // The request runs now, long after its call has ended.
-        let fence = format!("{}:fence", name(key));
+        let fence = fence(key);
         let ran = async || server.exists(&fence).await;
         eventually(LONG, "it was granted, late", ran).await;
         assert_soon_free(&server, key).await;

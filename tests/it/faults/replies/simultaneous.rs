@@ -5,7 +5,7 @@ use rlock_testkit::{
     simultaneous::{self, acquire_all},
 };
 
-use crate::common::{LONG, assert_nothing_left, client, connect_with, name, rounds};
+use crate::common::{LONG, assert_nothing_left, client, connect_with, fence, rounds};
 
 /// A token as the server generates it.
 const COUNTED: &str = "1762345678900100";
@@ -17,7 +17,7 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
     let client = connect_with(LONG, &server.url()).await;
     let keys: Vec<_> = (0..64).map(|n| format!("k{n}")).collect();
     for key in &keys {
-        let fence = format!("{}:fence", name(key));
+        let fence = fence(key);
         let () = server.command(&["SET", &fence, COUNTED]).await;
     }
     simultaneous::cancel_while_sending(&client, &keys, rounds(200)).await;

@@ -6,7 +6,7 @@ use rlock_proto::store::FENCES_A_SECOND;
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::{
-    LONG, acquiring, assert_lost, assert_soon_queued, client, fence_by_clock, its_turn, ms, name,
+    LONG, assert_lost, client, enqueued, fence, fence_by_clock, its_turn, ms, name,
 };
 use crate::leases::clock::HOUR;
 
@@ -15,8 +15,7 @@ async fn a_clock_that_jumps_ahead_ends_a_lease_and_the_loss_is_reported() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let guard = one.lock("k").lease(HOUR).acquire().await.expect("free");
-    let waiting = acquiring(other.lock("k").lease(HOUR).wait(LONG));
-    assert_soon_queued(&server, "k", 1).await;
+    let waiting = enqueued(&server, other.lock("k").lease(HOUR).wait(LONG)).await;
     let _: bool = server.command(&["PEXPIREAT", &name("k"), "1"]).await;
     assert_lost(&guard, LONG, LostCause::Removed).await;
     let next = its_turn(waiting).await;
@@ -35,7 +34,7 @@ async fn next_token(client: &LockClient) -> u64 {
 async fn tokens_grow_although_their_last_one_is_forgotten() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let fence = format!("{}:fence", name("k"));
+    let fence = fence("k");
     let mut last = 0;
     for round in 0..10 {
         let token = next_token(&client).await;
@@ -73,9 +72,9 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_serve
         client(&server).await,
         client(&server).await,
     );
-    let fence = format!("{}:fence", name("a"));
+    let of_a = fence("a");
     let ahead = fence_by_clock() + 3_600 * FENCES_A_SECOND;
-    let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
+    let () = server.command(&["SET", &of_a, &ahead.to_string()]).await;
     let guard = holder.lock("a").acquire().await.expect("free");
     assert!(
         refused
@@ -85,8 +84,7 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_serve
             .expect("it replies")
             .is_none()
     );
-    let waiting = acquiring(waiter.lock("a").wait(LONG));
-    assert_soon_queued(&server, "a", 1).await;
+    let waiting = enqueued(&server, waiter.lock("a").wait(LONG)).await;
     let first = guard.token().as_u64();
     guard.release().await.expect("held");
     let guard = its_turn(waiting).await;
@@ -95,13 +93,13 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_serve
     for (client, seen) in [(&holder, first), (&waiter, last), (&refused, first)] {
         let token = next_token(client).await;
         assert!(token > seen, "{token} after {seen}");
-        assert!(server.del(&format!("{}:fence", name("k"))).await);
+        assert!(server.del(&fence("k")).await);
     }
     let newcomer = client(&server).await;
     assert!(next_token(&newcomer).await < first, "it has seen none");
     // A fence far ahead of the clock is not a lower bound.
     let far = (1_u64 << 46) - 100;
-    let () = server.command(&["SET", &fence, &far.to_string()]).await;
+    let () = server.command(&["SET", &of_a, &far.to_string()]).await;
     let guard = newcomer.lock("a").acquire().await.expect("free");
     assert!(guard.token().as_u64() / 128 > far);
     assert!(next_token(&newcomer).await / 128 <= fence_by_clock());
@@ -112,7 +110,7 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_serve
 async fn tokens_grow_under_a_clock_that_goes_back_and_forth() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let fence = format!("{}:fence", name("k"));
+    let fence = fence("k");
     let mut last = next_token(&client).await;
     for years in [1, 10, 50] {
         // A fence from a time when the clock was ahead.

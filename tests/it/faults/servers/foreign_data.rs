@@ -7,8 +7,8 @@ use rlock_core::{LockError, LostCause};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{
-    LONG, acl, acquiring, assert_lost, assert_soon_queued, client, connect, its_turn, ms, name,
-    queue, resp2_client,
+    LONG, acl, assert_lost, client, connect, enqueued, fence, its_turn, ms, name, queue,
+    resp2_client,
 };
 use crate::leases::clock::HOUR;
 
@@ -26,10 +26,6 @@ const INVALID: [&str; 11] = [
     " 7",
     "text",
 ];
-
-fn fence(key: &str) -> String {
-    format!("{}:fence", name(key))
-}
 
 async fn invalidate(server: &RedisServer, key: &str, fence_is: &str) {
     let () = server
@@ -61,8 +57,7 @@ async fn a_lock_whose_fence_became_invalid_is_entered_handed_off_and_released() 
     for invalid in INVALID {
         let guard = one.lock("k").lease(HOUR).wait(LONG).acquire().await;
         let guard = guard.expect("free");
-        let waiting = acquiring(other.lock("k").wait(LONG));
-        assert_soon_queued(&server, "k", 1).await;
+        let waiting = enqueued(&server, other.lock("k").wait(LONG)).await;
         invalidate(&server, "k", invalid).await;
         let nested = one.lock("k").wait(ms(0));
         guard.scope(nested.run(async {})).await.expect(invalid);
@@ -138,8 +133,7 @@ async fn a_user_without_the_permission_to_ask_for_types_is_refused_once_by_each_
         let of_types = |entry: &&HashMap<String, Value>| entry["object"] == text("type");
         let refused = log.iter().filter(of_types).map(|entry| &entry["count"]);
         assert_eq!(refused.collect::<Vec<_>>(), [&Value::Int(round)]);
-        server.kill_clients("normal").await;
-        server.kill_clients("pubsub").await;
+        server.kill_all_clients().await;
     }
     server.set_user("locker", "+type").await;
     let error = client.lock("k").wait(LONG).acquire().await;
@@ -178,8 +172,7 @@ async fn a_waiter_whose_lock_became_another_key_leaves_the_queue() {
         let holder = client(&server).await;
         let guard = holder.lock("k").lease(HOUR).acquire().await;
         let guard = guard.expect("free");
-        let waiting = acquiring(waiter.lock("k").wait(LONG));
-        assert_soon_queued(&server, "k", 1).await;
+        let waiting = enqueued(&server, waiter.lock("k").wait(LONG)).await;
         let () = server.command(&["SET", &name("k"), "text"]).await;
         // The queue no longer expires, so only the waiter itself can remove its place.
         let _: bool = server.command(&["PERSIST", &queue("k")]).await;

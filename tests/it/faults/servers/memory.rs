@@ -3,18 +3,12 @@
 use rlock_core::LockError;
 use rlock_testkit::{RedisServer, eventually};
 
-use crate::common::log::{keep_log, logged_of};
+use crate::common::log::{keep_log, logged_with};
 use crate::common::{
-    LONG, assert_soon_free, assert_soon_queued, client, its_turn, ms, name, resp2,
+    LONG, assert_soon_free, assert_soon_queued, assert_unavailable, client, its_turn, ms, name,
+    resp2,
 };
 use crate::leases::clock::{self, HOUR};
-
-/// Returns the lines of the log so far that contain all of these words.
-fn logged_with(words: &[&str]) -> Vec<String> {
-    let mut lines = logged_of(words[0]);
-    lines.retain(|line| words.iter().all(|word| line.contains(word)));
-    lines
-}
 
 const EVICTING: [&str; 7] = [
     "volatile-lru",
@@ -98,10 +92,9 @@ async fn a_full_server_grants_no_lock_and_accepts_every_renewal_and_release() {
     server.config_set("maxmemory", "1").await;
 
     eventually(LONG, "the error names the reason", async || {
-        let refused = client.lock("new").wait(ms(500)).acquire().await;
-        let error = refused.expect_err("the server is full");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        format!("{error:#}").contains("OOM")
+        let outcome = client.lock("new").wait(ms(500)).acquire().await;
+        let said = assert_unavailable(outcome, "the server is full");
+        said.contains("OOM")
     })
     .await;
     let refused = client.lock("new").try_acquire().await;

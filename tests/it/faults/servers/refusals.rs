@@ -4,13 +4,13 @@
 use std::{collections::BTreeSet, future::pending, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{ErrorKind, LockClient, LockError};
+use rlock_core::{ErrorKind, LockClient};
 use rlock_testkit::{RedisServer, eventually, within};
 use tokio::sync::mpsc;
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, client, connect, count, hold,
-    its_turn,
+    LASTING, LONG, acquiring, assert_refused, assert_soon_free, assert_unavailable, client,
+    connect, count, enqueued, hold, its_turn,
     log::{keep_log, logged_of},
     ms, name, resp2,
 };
@@ -20,10 +20,7 @@ use crate::leases::clock::HOUR;
 async fn assert_error_contains(client: &LockClient, word: &str) {
     // The first calls may meet the connection before the server's error is known.
     eventually(LONG, word, async || {
-        let outcome = client.lock("new").wait(ms(400)).acquire().await;
-        let error = outcome.expect_err("refused");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let shown = format!("{error:#}");
+        let shown = assert_unavailable(client.lock("new").wait(ms(400)).acquire().await, "refused");
         assert!(shown.contains("`new`"), "{shown}");
         shown.to_uppercase().contains(word)
     })
@@ -146,9 +143,7 @@ async fn a_release_that_is_refused_is_done_when_the_server_lets_it() {
         if dropped {
             drop(guard);
         } else {
-            let error = guard.release().await.expect_err("refused");
-            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-            let shown = format!("{error:#}");
+            let shown = assert_unavailable(guard.release().await, "refused");
             assert!(shown.contains("release lock `k`"), "{shown}");
             assert!(shown.contains("NOREPLICAS"), "{shown}");
         }
@@ -171,12 +166,9 @@ async fn trusted() -> (RedisServer, LockClient) {
 async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself() {
     let (server, client) = trusted().await;
     server.set_user("locker", "off").await;
-    server.kill_clients("normal").await;
-    server.kill_clients("pubsub").await;
+    server.kill_all_clients().await;
     let refused = client.lock("k").wait(HOUR).acquire();
-    let outcome = within(LONG, "it is refused", refused).await;
-    let error = outcome.expect_err("logged out");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
+    assert_refused(within(LONG, "it is refused", refused).await, "logged out");
     server.set_user("locker", "on").await;
     let lock = client.lock("k").wait(LONG);
     eventually(LONG, "the client reconnects", async || {
@@ -198,8 +190,7 @@ async fn a_candidate_asks_again_until_an_operator_ends_the_refusal() {
         let of_it = || logged_of(&format!("election={name} "));
         let run = client.election(name).run(async |term| term.token());
         server.set_user("locker", refusal).await;
-        server.kill_clients("normal").await;
-        server.kill_clients("pubsub").await;
+        server.kill_all_clients().await;
         let led = tokio::spawn(run);
         eventually(LONG, "it is refused again and again", async || {
             of_it().len() > 3
@@ -265,8 +256,7 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
         let (server, client) = trusted().await;
         let waiter = connect(&server.url()).await;
         let guard = hold(&client, "k").await;
-        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_queued(&server, "k", 1).await;
+        let waiting = enqueued(&server, waiter.lock("k").lease(LASTING).wait(LONG)).await;
         server.set_user("locker", refused).await;
         let owner = guard.owner();
         let outcome = guard.release().await;
@@ -286,9 +276,7 @@ async fn a_refusal_in_the_middle_of_an_acquire_leaves_nothing_taken() {
         server.set_user("locker", refused).await;
         for wait in [Duration::ZERO, HOUR] {
             let asking = client.lock("k").wait(wait).acquire();
-            let outcome = within(LONG, refused, asking).await;
-            let error = outcome.expect_err(refused);
-            assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
+            assert_refused(within(LONG, refused, asking).await, refused);
             assert!(!server.exists(&name("k")).await, "{refused}");
         }
         server.set_user("locker", "+@all").await;
@@ -314,9 +302,7 @@ async fn a_server_with_too_many_clients_is_waited_for_and_the_likely_reason_is_s
             let () = limit.query_async(&mut only).await.expect("it may");
         };
         limit(1).await;
-        let error = LockClient::connect(&url).await.expect_err("refused");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let said = format!("{error:#}");
+        let said = assert_unavailable(LockClient::connect(&url).await, "refused");
         assert!(said.to_uppercase().contains(REASON), "{said}");
         let client = LockClient::connect_lazy(&url).expect("valid");
         assert_waited_for(&client, REASON, limit(10_000)).await;

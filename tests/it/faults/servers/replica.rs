@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use redis::InfoDict;
-use rlock_core::{LockClient, LockError, StoreUrl};
+use rlock_core::{LockClient, StoreUrl};
 use rlock_testkit::{RedisServer, eventually};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{
-    LASTING, LONG, builder, connect, hold,
+    LASTING, LONG, assert_unavailable, builder, connect, hold,
     log::{keep_log, logged_of},
     ms, resp2,
 };
@@ -94,10 +94,7 @@ async fn a_client_does_not_connect_to_a_replica() {
     demote(&server).await;
     for url in [server.url(), resp2(&server.url())] {
         let connecting = LockClient::builder().connect_timeout(ms(500));
-        let error = connecting.clone().connect(&url).await;
-        let error = error.expect_err("a replica");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let text = format!("{error:#}");
+        let text = assert_unavailable(connecting.clone().connect(&url).await, "a replica");
         assert!(text.contains("the server is a replica"), "{text}");
         let lazy = connecting.connect_lazy(&url).expect("a URL");
         let error = lazy.lock("k").try_acquire().await;

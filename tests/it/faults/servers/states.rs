@@ -1,11 +1,11 @@
 //! One Redis server in every state that it can be in, and all URLs that reach it.
 
-use rlock_core::{LockClient, LockError, LostCause};
+use rlock_core::{LockClient, LostCause};
 use rlock_testkit::{Proxy, RedisServer, assert_taken, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_soon_counted, cause_of, client, connect,
-    its_turn, ms, name, resp2,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_counted, assert_unavailable, cause_of,
+    client, connect, its_turn, ms, name, resp2,
 };
 use crate::leases::clock::HOUR;
 
@@ -89,9 +89,7 @@ async fn a_server_that_is_not_there_is_unavailable_within_the_connect_timeout() 
     for url in [stopped.url(), proxy.url(), socket, resp2(&proxy.url())] {
         let builder = LockClient::builder().connect_timeout(ms(500));
         let outcome = within(LONG, &url, builder.connect(&url)).await;
-        let error = outcome.expect_err("no server replies");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let shown = format!("{error:#}");
+        let shown = assert_unavailable(outcome, "no server replies");
         let place = url
             .trim_start_matches("redis://")
             .trim_start_matches("unix://");

@@ -7,7 +7,7 @@ use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisCluster, RedisServer, eventually, within};
 
 use super::{assert_soon_free, assert_soon_only_fences, shared};
-use crate::common::{LONG, connect, name};
+use crate::common::{LONG, connect, fence, name};
 
 /// The lease is longer than the test waits for a release.
 #[distributed_lock(key = ["<a>", "<b>"], lease = "180s", wait = "0s", client = client)]
@@ -36,7 +36,7 @@ async fn two_masters(response_timeout: Duration) -> (RedisCluster, LockClient, [
 
 /// Returns the fence of a lock, which counts its grants.
 async fn last_token(server: &RedisServer, key: &str) -> u64 {
-    let fence = format!("{}:fence", name(key));
+    let fence = fence(key);
     server.command(&["GET", &fence]).await
 }
 

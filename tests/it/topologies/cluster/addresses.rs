@@ -4,7 +4,7 @@ use rlock_core::{LockClient, LockError};
 use rlock_testkit::RedisServer;
 
 use super::{keys, shared};
-use crate::common::connect;
+use crate::common::{assert_refused, connect};
 
 /// No server listens there.
 const UNUSED: &str = "127.0.0.1:1";
@@ -43,10 +43,9 @@ async fn the_error_for_an_unreachable_cluster_names_addresses_without_passwords(
 async fn the_error_for_a_wrong_scheme_says_how_to_connect() {
     let server = RedisServer::start();
     let url = format!("redis-cluster://{}", server.address());
-    let error = LockClient::connect(&url).await.expect_err("no cluster");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
+    let said = assert_refused(LockClient::connect(&url).await, "no cluster");
     let hint = format!("`redis://{}`", server.address());
-    assert!(format!("{error:#}").contains(&hint), "{error:#}");
+    assert!(said.contains(&hint), "{said}");
     // The client takes a node for a single server.
     let cluster = shared().await;
     let client = connect(&cluster.node(0).url()).await;
@@ -54,9 +53,6 @@ async fn the_error_for_a_wrong_scheme_says_how_to_connect() {
     let guard = client.lock(&here).acquire().await.expect("it is here");
     guard.release().await.expect("held");
     let elsewhere = cluster.key_at(1, "elsewhere").await;
-    let error = client.lock(&elsewhere).acquire().await;
-    let error = error.expect_err("it is not here");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    let shown = format!("{error:#}");
+    let shown = assert_refused(client.lock(&elsewhere).acquire().await, "it is not here");
     assert!(shown.contains("`redis-cluster://"), "{shown}");
 }

@@ -8,8 +8,8 @@ use tokio::sync::Mutex;
 use super::{assert_soon_free, assert_soon_only_fences, assert_soon_queued, client};
 use crate::{
     common::{
-        LASTING, LONG, acquiring, assert_passed_on, assert_soon_counted, connect, hold, its_turn,
-        ms, name, resp2,
+        LASTING, LONG, acquiring, assert_passed_on, assert_soon_counted, assert_unavailable,
+        connect, fence, hold, its_turn, ms, name, resp2,
     },
     topologies::{RENEWED, assert_soon_extended},
 };
@@ -27,9 +27,7 @@ async fn cluster_and_key() -> (RedisCluster, String, u16) {
 async fn assert_soon_says(lock: &Lock, parts: &[&str]) -> String {
     let (lock, mut said) = (lock.clone().wait(ms(900)), String::new());
     eventually(LONG, "the error says why", async || {
-        let error = lock.acquire().await.map(drop).expect_err("unavailable");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        said = format!("{error:#}");
+        said = assert_unavailable(lock.acquire().await, "the slot moves");
         parts.iter().all(|part| said.contains(part))
     })
     .await;
@@ -99,7 +97,7 @@ async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() 
     assert_soon_says(&lock, &["on its way"]).await;
     let waiting = acquiring(lock);
     // Once all keys have moved, the slot itself need not have.
-    let fence = format!("{}:fence", name(&key));
+    let fence = fence(&key);
     cluster.move_key(&fence, 0, 1).await;
     let guard = its_turn(waiting).await;
     assert!(guard.token() > token);
@@ -135,9 +133,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
     assert_soon_says(&lock, &with_both).await;
     // Another owner holds the first of the two locks, so its keys are still there.
     eventually(LONG, "the error of several keys says it, too", async || {
-        let error = both_now(&client, &key).await.expect_err("it is taken");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let said = format!("{error:#}");
+        let said = assert_unavailable(both_now(&client, &key).await, "it is taken");
         advice.iter().all(|part| said.contains(part))
     })
     .await;

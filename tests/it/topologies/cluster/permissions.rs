@@ -3,14 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::LockClient;
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
 
-use super::{assert_soon_queued, is_since_redis_7, keys};
+use super::{assert_soon_queued, keys};
 use crate::{
     common::{
-        LASTING, LONG, acl, acquiring, assert_passed_on, assert_soon_counted, connect,
-        log::{keep_log, logged_of},
+        LASTING, LONG, acl, acquiring, assert_passed_on, assert_refused, assert_soon_counted,
+        assert_unavailable, connect,
+        log::{keep_log, logged_with},
         ms, name,
     },
     topologies::{RENEWED, assert_soon_extended},
@@ -39,11 +40,7 @@ async fn locker(cluster: &RedisCluster) -> LockClient {
 
 /// Returns the commands that any node has refused.
 async fn refused(cluster: &RedisCluster) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
-    for n in 0..2 * MASTERS {
-        all.extend(acl::refused(cluster.node(n)).await);
-    }
-    all
+    acl::refused_by((0..2 * MASTERS).map(|n| cluster.node(n))).await
 }
 
 /// Uses locks at each master: acquire, enter, hand over, release. The slot of the first one moves at the same time.
@@ -86,7 +83,7 @@ async fn missing_permissions_in_a_cluster_are_reported_at_the_connection() {
     let needed = ["+asking"];
     let better = ["+cluster|info"];
     let cluster = cluster_without(&[&needed[..], &better[..]].concat()).await;
-    if !is_since_redis_7(cluster.node(0)).await {
+    if !acl::can_be_reported(cluster.node(0)).await {
         return;
     }
     let client = locker(&cluster).await;
@@ -95,8 +92,7 @@ async fn missing_permissions_in_a_cluster_are_reported_at_the_connection() {
     client.inspect(&same_node).await.expect("permitted");
     let address = cluster.node(0).address();
     let said = |level: &str| {
-        let mut lines = logged_of(&address);
-        lines.retain(|line| line.contains("lacks permissions") && line.contains(level));
+        let lines = logged_with(&[&address, "lacks permissions", level]);
         assert!(!lines.is_empty(), "{level}");
         lines.concat()
     };
@@ -113,9 +109,8 @@ async fn missing_permissions_in_a_cluster_are_reported_at_the_connection() {
     cluster.begin_to_move(slot, 0, 1).await;
     let expected = BTreeSet::from(["asking", "cluster|info"].map(str::to_owned));
     eventually(LONG, "the node refuses the request", async || {
-        let error = client.lock(&key).wait(ms(900)).acquire().await;
-        let error = error.expect_err("that node gets no request");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        let outcome = client.lock(&key).wait(ms(900)).acquire().await;
+        assert_unavailable(outcome, "that node gets no request");
         refused(&cluster).await == expected
     })
     .await;
@@ -132,9 +127,7 @@ async fn missing_permissions_in_a_cluster_are_reported_at_the_connection() {
 async fn a_user_who_may_not_read_the_slots_of_a_cluster_gets_an_error() {
     let cluster = cluster_without(&["+cluster|slots"]).await;
     let url = locker_url(&cluster);
-    let error = LockClient::connect(&url).await.expect_err("refused");
-    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
-    let said = format!("{error:#}");
+    let said = assert_refused(LockClient::connect(&url).await, "refused");
     // Before Redis 7 the error does not name the subcommand.
     let is_named = said.contains("cluster|slots") || said.contains("'cluster' command");
     assert!(is_named, "{said}");

@@ -1,7 +1,7 @@
 //! Locks that are deleted on the store: their holders notice, and stop.
 
 use rlock_core::LostCause;
-use rlock_testkit::Fronted;
+use rlock_testkit::{Fronted, Proxy};
 
 use super::{KEY, assert_most_soon_count, assert_nothing_left, assert_soon_counts, lasting};
 use crate::common::{LONG, assert_lost, cause_of, ms};
@@ -33,12 +33,7 @@ pub(crate) async fn a_lock_that_is_deleted_during_an_outage_is_lost_when_that_en
     let lock = one.lock(KEY).lease(LONG * 2).watchdog(false);
     let guard = lock.acquire().await.expect("free");
     assert_soon_counts(&place, &guard, 1).await;
-    place
-        .ways(|way| {
-            way.refuse();
-            way.reset();
-        })
-        .await;
+    place.ways(Proxy::cut_off).await;
     assert!(place.delete().await);
     assert!(guard.is_valid(), "it cannot know yet");
     place.pass().await;

@@ -13,12 +13,6 @@ use crate::common::{LONG, acquiring, assert_lost, cause_of, its_turn, ms};
 /// A lease that ends within a test.
 const BRIEF: Duration = Duration::from_secs(3);
 
-/// Cuts connections, and refuses new ones.
-fn refuse(way: &Proxy) {
-    way.refuse();
-    way.reset();
-}
-
 pub(crate) async fn connections_that_are_cut_again_and_again_cost_no_hold(place: Fronted) {
     let (one, other) = (place.client().await, place.client().await);
     let lock = lasting(&one);
@@ -41,7 +35,7 @@ pub(crate) async fn connections_that_are_cut_again_and_again_cost_no_hold(place:
 pub(crate) async fn outages_shorter_than_the_lease_cost_no_hold(place: Fronted) {
     const LEASE: Duration = Duration::from_secs(20);
     let (one, other) = (place.client().await, place.client().await);
-    for outage in [Proxy::black_hole, refuse] {
+    for outage in [Proxy::black_hole, Proxy::cut_off] {
         let guard = one.lock(KEY).lease(LEASE).acquire().await.expect("free");
         assert_soon_counts(&place, &guard, 1).await;
         place.ways(outage).await;
@@ -97,7 +91,7 @@ pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_are_silent(place
 }
 
 pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_cannot_be_reached(place: Fronted) {
-    let away = async |place: &Fronted| place.ways(refuse).await;
+    let away = async |place: &Fronted| place.ways(Proxy::cut_off).await;
     assert_ends_with_its_lease(place, away, Fronted::pass).await;
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rlock_core::LockError;
 use rlock_testkit::{Fronted, assert_taken, eventually};
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     lasting,
 };
 use crate::{
-    common::{LONG, acquiring, its_turn},
+    common::{LONG, acquiring, assert_unavailable, its_turn},
     topologies::conformance::assert_soon_queued,
 };
 
@@ -44,8 +43,7 @@ pub(crate) async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothin
     let (one, other) = (place.client().await, place.client().await);
     // The grants of all repetitions are released, too.
     place.lose_the_next_replies(3).await;
-    let error = lasting(&one).try_acquire().await.expect_err("no reply");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert_unavailable(lasting(&one).try_acquire().await, "no reply");
     assert_lost_answers(&place, 3).await;
     let next = lasting(&other).acquire().await.expect("free");
     next.release().await.expect("held");

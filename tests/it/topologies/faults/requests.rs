@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::LockClient;
 use rlock_testkit::{Fronted, Proxy, eventually};
 
 use super::{KEY, assert_most_soon_count, assert_nothing_left, lasting};
 use crate::{
-    common::{LONG, acquiring, assert_passed_on, hold, its_turn, ms},
+    common::{LONG, acquiring, assert_passed_on, assert_unavailable, hold, its_turn, ms},
     topologies::conformance::assert_soon_queued,
 };
 
@@ -39,8 +39,7 @@ pub(crate) async fn a_request_that_runs_after_it_was_given_up_leaves_nothing(pla
     let (one, other) = (place.client_of(impatient).await, place.client().await);
     place.ways(|way| way.delay_requests(LATE)).await;
     let lock = one.lock(KEY).lease(LEASE).wait(ms(500));
-    let error = lock.acquire().await.expect_err("no reply");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert_unavailable(lock.acquire().await, "no reply");
     place.pass().await;
     if place.runs_late_requests() {
         let granted = async || place.have_granted().await;

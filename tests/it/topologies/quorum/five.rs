@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockGuard, StoreUrl};
 use rlock_testkit::{RedisServer, eventually};
 
-use crate::common::{LONG, assert_nothing_left, count, ms, name};
+use crate::common::{LONG, assert_nothing_left, connect, count, ms, name};
 
 /// Gives the lock to another owner at these servers.
 pub(crate) async fn give_to_another(servers: &[RedisServer], key: &str) {
@@ -32,8 +32,7 @@ impl Servers {
     }
 
     pub(crate) async fn client(&self) -> LockClient {
-        let client = LockClient::connect(StoreUrl::quorum(self.urls())).await;
-        client.expect("a majority is up")
+        connect(StoreUrl::quorum(self.urls())).await
     }
 
     /// Returns a client that waits for the reply of a silent server for longer than a test lasts.

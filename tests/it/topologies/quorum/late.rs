@@ -1,10 +1,10 @@
 //! A server that replies after a call was decided.
 
-use rlock_core::{LockClient, StoreUrl};
+use rlock_core::StoreUrl;
 use rlock_testkit::{Proxy, RedisServer, eventually};
 
 use super::{Servers, give_to_another};
-use crate::common::{LONG, ms, name};
+use crate::common::{LONG, connect_with, fence, ms, name};
 
 /// All permissions, except to be queued.
 const NO_PLACE: &str = "on >secret ~lock:* &lock:* +@all -zadd";
@@ -20,11 +20,7 @@ async fn a_late_grant_to_a_call_that_does_not_wait_is_rolled_back() {
     let mut urls: Vec<_> = urls.collect();
     urls[2] = urls[2].replace(&late.address(), &proxy.address());
     // A new connection could overtake the requests that are held.
-    let builder = LockClient::builder().response_timeout(LONG * 2);
-    let client = builder
-        .connect(StoreUrl::quorum(urls))
-        .await
-        .expect("all servers are up");
+    let client = connect_with(LONG * 2, StoreUrl::quorum(urls)).await;
     for attempt in 0..10 {
         let key = format!("k{attempt}");
         give_to_another(&three.0[..2], &key).await;
@@ -34,7 +30,7 @@ async fn a_late_grant_to_a_call_that_does_not_wait_is_rolled_back() {
         let refused = lock.try_acquire().await.expect("a reply");
         assert!(refused.is_none(), "{refused:?}");
         proxy.pass();
-        let fence = format!("{}:fence", name(&key));
+        let fence = fence(&key);
         for _ in 0..200 {
             if late.exists(&fence).await {
                 eventually(LONG, "the late grant is rolled back", async || {

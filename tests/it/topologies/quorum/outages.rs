@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, StoreUrl};
+use rlock_core::StoreUrl;
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use super::{ALL, Servers};
 use crate::{
     common::{
-        LASTING, LONG, acquiring, assert_passed_on, assert_soon_queued, hold, its_turn, ms,
-        only_tokens_are_left,
+        LASTING, LONG, acquiring, assert_passed_on, assert_soon_queued, assert_unavailable,
+        connect, hold, its_turn, ms, only_tokens_are_left,
     },
     topologies::{RENEWED, assert_soon_extended},
 };
@@ -76,8 +76,7 @@ async fn a_call_that_does_not_wait_gives_silent_servers_an_eighth_of_the_lease()
     five.pause([1, 2, 4]);
     let lock = client.lock("k").lease(Duration::from_secs(8));
     let outcome = within(LONG, "it gives up", lock.try_acquire()).await;
-    let error = outcome.expect_err("too few");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert_unavailable(outcome, "too few");
     five.resume([1, 2, 4]);
     five.assert_nothing_left().await;
 }
@@ -91,10 +90,7 @@ async fn without_a_majority_the_error_names_every_server_that_is_missing_and_all
     five.0[4].kill();
     // On a busy machine others may be silent, too.
     eventually(LONG, "the error names the missing servers", async || {
-        let error = client.lock("k").wait(ms(700)).acquire().await;
-        let error = error.expect_err("too few");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let text = format!("{error:#}");
+        let text = assert_unavailable(client.lock("k").wait(ms(700)).acquire().await, "too few");
         let is_named = |n: usize| text.contains(&five.0[n].address());
         text.contains("2 of 5 servers replied, 3 are needed")
             && ALL.iter().all(|n| is_named(*n) == [1, 2, 4].contains(n))
@@ -118,9 +114,7 @@ async fn locks_are_released_by_a_server_whose_connection_ended_in_between() {
     for (url, proxy) in urls[1..].iter_mut().zip(&proxies) {
         *url = proxy.url();
     }
-    let client = LockClient::connect(StoreUrl::quorum(urls))
-        .await
-        .expect("all servers are up");
+    let client = connect(StoreUrl::quorum(urls)).await;
     // The lease does not end during the test.
     let lock = client.lock("k").lease(LONG * 3).wait(LONG);
     let guard = five.granted_by(&ALL, &lock).await;

@@ -8,8 +8,9 @@ use rlock_testkit::{RedisServer, eventually};
 use super::{Servers, give_to_another};
 use crate::{
     common::{
-        LASTING, LONG, acl, acquiring, assert_lost, assert_passed_on, assert_soon_queued, hold,
-        log::{keep_log, logged_of},
+        LASTING, LONG, acl, acquiring, assert_lost, assert_passed_on, assert_soon_queued, connect,
+        hold,
+        log::{keep_log, logged_with},
         name,
     },
     topologies::{RENEWED, assert_soon_extended},
@@ -19,17 +20,7 @@ async fn locker(servers: &[RedisServer]) -> LockClient {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locker", "secret"));
-    LockClient::connect(StoreUrl::quorum(urls))
-        .await
-        .expect("all servers are up")
-}
-
-async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
-    for server in servers {
-        all.extend(acl::refused(server).await);
-    }
-    all
+    connect(StoreUrl::quorum(urls)).await
 }
 
 /// Uses locks while one server is paused: acquire, enter, renew, hand over, release. Another lock
@@ -60,10 +51,9 @@ async fn the_permissions_of_a_server_are_enough_at_a_quorum() {
     let server = RedisServer::builder().acl_user("locker", &rules);
     let servers = Servers((0..3).map(|_| server.clone().start()).collect());
     use_locks(&servers).await;
-    assert_eq!(refused(&servers.0).await, BTreeSet::new());
+    assert_eq!(acl::refused_by(&servers.0).await, BTreeSet::new());
     for server in &servers.0 {
-        let mut said = logged_of(&server.address());
-        said.retain(|line| line.contains("lacks permissions"));
+        let said = logged_with(&[&server.address(), "lacks permissions"]);
         assert_eq!(said, Vec::<String>::new());
     }
 }
@@ -78,7 +68,7 @@ async fn a_user_who_may_not_read_a_servers_role_can_lock() {
     };
     let servers = [server(), server()];
     let client = locker(&servers).await;
-    let refused = refused(&servers).await;
+    let refused = acl::refused_by(&servers).await;
     assert_eq!(refused, ["info".to_owned()].into());
     let guard = client.lock("k").acquire().await.expect("free");
     eventually(LONG, "it is there", async || {

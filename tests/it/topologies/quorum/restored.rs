@@ -5,7 +5,7 @@ use rlock_testkit::{RedisServer, assert_taken, eventually};
 
 use super::Servers;
 use crate::{
-    common::{LASTING, LONG, count, name},
+    common::{LASTING, LONG, count, fence, name},
     topologies::{RENEWED, assert_soon_extended},
 };
 
@@ -43,7 +43,7 @@ async fn survives(back: impl Fn(&RedisServer), lock: impl Fn(&LockClient) -> Loc
     }
     let token = guard.token().as_u64();
     for server in &three.0 {
-        let fence = format!("{}:fence", name("k"));
+        let fence = fence("k");
         let fence: u64 = server.command(&["GET", &fence]).await;
         assert!(fence >= token / 128, "{fence} is not that of {token}");
     }

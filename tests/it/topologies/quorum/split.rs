@@ -1,9 +1,9 @@
 //! Servers of a quorum that are divided between several callers, none of which has a majority.
 
-use rlock_core::{LockClient, LockError, StoreUrl};
+use rlock_core::{LockClient, StoreUrl};
 use rlock_testkit::RedisServer;
 
-use crate::common::{LASTING, LONG, ms};
+use crate::common::{LASTING, assert_unavailable, connect, ms};
 
 const OWNERS: [&str; 2] = [
     "00000000-0000-4000-8000-000000000001:1",
@@ -13,11 +13,7 @@ const OWNERS: [&str; 2] = [
 /// Returns three servers, of which each owner has the lock `k` on one, for this time.
 async fn divided(millis: u64) -> ([RedisServer; 3], LockClient) {
     let servers = [(); 3].map(|()| RedisServer::start());
-    let builder = LockClient::builder().connect_timeout(LONG);
-    let client = builder
-        .connect(StoreUrl::quorum(servers.iter().map(RedisServer::url)))
-        .await
-        .expect("three servers");
+    let client = connect(StoreUrl::quorum(servers.iter().map(RedisServer::url))).await;
     for (server, owner) in servers.iter().zip(OWNERS) {
         give(server, owner, millis).await;
     }
@@ -42,12 +38,8 @@ async fn an_attempt_gets_a_lock_without_a_majority_when_the_others_have_given_up
 async fn a_lock_without_a_majority_is_not_contention() {
     let (servers, client) = divided(600_000).await;
     let lock = client.lock("k").lease(LASTING);
-    let error = lock.try_acquire().await.expect_err("it stays divided");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(
-        format!("{error:?}").contains("none on a majority"),
-        "{error:?}"
-    );
+    let said = assert_unavailable(lock.try_acquire().await, "it stays divided");
+    assert!(said.contains("none on a majority"), "{said}");
     // The second server gives its vote to the owner that the first one names.
     give(&servers[2], OWNERS[0], 600_000).await;
     let taken = lock.try_acquire().await.expect("no outage");

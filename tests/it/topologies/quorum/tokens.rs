@@ -4,7 +4,7 @@ use rlock_proto::store::FENCES_A_SECOND;
 use rlock_testkit::eventually;
 
 use super::Servers;
-use crate::common::{LASTING, LONG, fence_by_clock, name};
+use crate::common::{LASTING, LONG, fence, fence_by_clock};
 
 /// The number of tokens of a fence.
 const TOKENS: u64 = 128;
@@ -14,7 +14,7 @@ const TOKENS: u64 = 128;
 async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_release() {
     let three = Servers::some(3);
     let client = three.patient().await;
-    let fence = format!("{}:fence", name("k"));
+    let fence = fence("k");
     let lock = client.lock("k").lease(LASTING).wait(LONG);
     for is_forced in [false, true] {
         let first = three.granted_by(&[0, 1, 2], &lock).await;
@@ -55,7 +55,7 @@ async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_releas
 async fn a_reader_that_joins_a_downgraded_lock_has_no_smaller_token() {
     let three = Servers::some(3);
     let client = three.patient().await;
-    let fence = format!("{}:fence", name("k"));
+    let fence = fence("k");
     let lock = client.lock("k").lease(LASTING).wait(LONG);
     let first = three.granted_by(&[0, 1, 2], &lock).await;
     first.release().await.expect("held");
@@ -91,10 +91,7 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_a_quorum(
     let client = three.patient().await;
     let lock = client.lock("k").lease(LASTING).wait(LONG);
     // An hour.
-    let (fence, ahead) = (
-        format!("{}:fence", name("k")),
-        fence_by_clock() + 3_600 * FENCES_A_SECOND,
-    );
+    let (fence, ahead) = (fence("k"), fence_by_clock() + 3_600 * FENCES_A_SECOND);
     for server in &three.0 {
         let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockGuard, StoreUrl};
+use rlock_core::{LockGuard, StoreUrl};
 use rlock_testkit::Proxy;
 
 use super::Servers;
 use crate::{
-    common::{LONG, ms},
+    common::{LONG, connect_with, ms},
     topologies::{RENEWED as LEASE, assert_soon_extended},
 };
 
@@ -26,11 +26,7 @@ fn assert_counts_from_before(guard: &LockGuard) {
 async fn the_lease_of_a_lock_counts_from_before_it_was_asked_for() {
     let three = Servers::some(3);
     let proxies: Vec<Proxy> = three.0.iter().map(Proxy::in_front_of).collect();
-    let builder = LockClient::builder().response_timeout(LONG);
-    let client = builder
-        .connect(StoreUrl::quorum(proxies.iter().map(Proxy::url)))
-        .await;
-    let client = client.expect("all servers are up");
+    let client = connect_with(LONG, StoreUrl::quorum(proxies.iter().map(Proxy::url))).await;
     for proxy in &proxies {
         proxy.delay_replies(LATE);
     }
