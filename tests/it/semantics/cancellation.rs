@@ -10,10 +10,7 @@ mod place;
 
 use rlock_core::Reentry::{Counted, Local};
 
-use place::{
-    Place,
-    Whose::{Foreign, Own},
-};
+use place::Place;
 
 /// Runs all calls. Each kind has its own place, and all places run in parallel, because the calls mostly wait.
 async fn everywhere(place: impl AsyncFn(&'static str) -> Place, least: usize) {
@@ -28,11 +25,11 @@ async fn everywhere(place: impl AsyncFn(&'static str) -> Place, least: usize) {
     };
     let own = async {
         let place = place("own").await;
-        calls::of_a_taken_lock(&place, Own, 1).await;
+        calls::of_a_taken_lock(&place, "own", &place.client, 1).await;
     };
     let foreign = async {
         let place = place("foreign").await;
-        calls::of_a_taken_lock(&place, Foreign, least.max(1)).await;
+        calls::of_a_taken_lock(&place, "foreign", &place.other, least.max(1)).await;
     };
     tokio::join!(
         Box::pin(free),

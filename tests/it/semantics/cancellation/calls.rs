@@ -4,8 +4,8 @@ use rlock_core::{LockClient, LockError, LockGuard, distributed_lock};
 use tokio::task::yield_now;
 
 use super::{
-    cut::{Cut, Driven, Ending},
-    place::{Place, Whose},
+    cut::{Cut, Driven},
+    place::Place,
 };
 use crate::common::LONG;
 
@@ -29,14 +29,14 @@ fn too(key: &str) -> String {
 }
 
 /// Cuts the release off, and has the waiter acquire and release the lock after it.
-async fn cut_off_release<F>(cut: Cut<'_>, guard: LockGuard, waiter: Driven<F>) -> Ending
+async fn cut_off_release<F>(cut: Cut<'_>, guard: LockGuard, waiter: Driven<F>) -> bool
 where
     F: Future<Output = Result<LockGuard, LockError>>,
 {
-    let ending = cut.off(guard.release()).await;
+    let is_cut = cut.off(guard.release()).await;
     let next = waiter.end().await.expect("its turn");
     next.release().await.expect("held");
-    ending
+    is_cut
 }
 
 /// Calls of a free lock.
@@ -48,9 +48,9 @@ pub(crate) async fn of_a_free_lock(place: &Place, least: usize) {
     };
     place.everywhere("acquire", least, acquire).await;
     let run = async |key: &str, cut: Cut<'_>| {
-        let ending = cut.off(annotated(client, key)).await;
+        let is_cut = cut.off(annotated(client, key)).await;
         place.assert_nothing_left(&too(key), "the other key").await;
-        ending
+        is_cut
     };
     place.everywhere("annotated", least + 3, run).await;
 }
@@ -62,9 +62,9 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
         let outer = place.hold(client, key).await;
         let lock = client.lock(key);
         let nested = async { drop(lock.acquire().await) };
-        let ending = cut.off(outer.scope(nested)).await;
+        let is_cut = cut.off(outer.scope(nested)).await;
         place.assert_held_and_release(outer).await;
-        ending
+        is_cut
     };
     // It enters at once.
     place
@@ -72,10 +72,10 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
         .await;
     let run = async |key: &str, cut: Cut<'_>| {
         let outer = place.hold(client, key).await;
-        let ending = cut.off(outer.scope(annotated_with_two(client, key))).await;
+        let is_cut = cut.off(outer.scope(annotated_with_two(client, key))).await;
         place.assert_held_and_release(outer).await;
         place.assert_nothing_left(&too(key), "the other key").await;
-        ending
+        is_cut
     };
     place.everywhere("one of two held", least, run).await;
     // Once the nested entry leaves first, and once the outer one.
@@ -88,9 +88,9 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
                 outer.release().await.expect("held");
                 return cut.off(inner.release()).await;
             }
-            let ending = cut.off(inner.release()).await;
+            let is_cut = cut.off(inner.release()).await;
             place.assert_held_and_release(outer).await;
-            ending
+            is_cut
         };
         let least = usize::from(is_last);
         place.everywhere("nested release", least, release).await;
@@ -128,12 +128,11 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
     place.everywhere("hand-off", least, hand_off).await;
 }
 
-/// Cuts off calls of a taken lock, before the lock is free or while it is granted.
-pub(crate) async fn of_a_taken_lock(place: &Place, whose: Whose, least: usize) {
-    let holder = place.holder(whose);
+/// Cuts off calls of a lock that a client holds, before the lock is free or while it is granted.
+pub(crate) async fn of_a_taken_lock(place: &Place, whose: &str, holder: &LockClient, least: usize) {
     for is_free in [false, true] {
         let least = if is_free { 1 } else { least };
-        let what = format!("acquire, {whose:?}, {is_free}");
+        let what = format!("acquire, {whose}, {is_free}");
         let acquire = async |key: &str, cut: Cut<'_>| {
             let taken = place.hold(holder, key).await;
             let lock = place.client.lock(key);
@@ -143,25 +142,25 @@ pub(crate) async fn of_a_taken_lock(place: &Place, whose: Whose, least: usize) {
                 taken.release().await.expect("held");
                 return cut.off_driven(driven).await;
             }
-            let ending = cut.off_driven(driven).await;
+            let is_cut = cut.off_driven(driven).await;
             taken.release().await.expect("held");
-            ending
+            is_cut
         };
         place.everywhere(&what, least, acquire).await;
         let both = async |key: &str, cut: Cut<'_>| {
             let taken = place.hold(holder, &too(key)).await;
             let mut driven = Driven::new(annotated_with_two(&place.client, key));
-            let ending = if is_free {
+            let is_cut = if is_free {
                 driven.until_still().await;
                 taken.release().await.expect("held");
                 cut.off_driven(driven).await
             } else {
-                let ending = cut.off_driven(driven).await;
+                let is_cut = cut.off_driven(driven).await;
                 taken.release().await.expect("held");
-                ending
+                is_cut
             };
             place.assert_nothing_left(&too(key), "the other key").await;
-            ending
+            is_cut
         };
         place.everywhere(&what, least, both).await;
     }
@@ -171,12 +170,12 @@ pub(crate) async fn of_a_taken_lock(place: &Place, whose: Whose, least: usize) {
 pub(crate) async fn of_a_client_s_beginning(place: &Place) {
     let before = place.connections().await;
     let connect = async |_: &str, cut: Cut<'_>| {
-        let ending = cut.off(LockClient::connect(&place.url)).await;
+        let is_cut = cut.off(LockClient::connect(&place.url)).await;
         rlock_testkit::eventually(LONG, "it is closed", async || {
             place.connections().await == before
         })
         .await;
-        ending
+        is_cut
     };
     place.everywhere("connect", 2, connect).await;
 }

@@ -86,39 +86,22 @@ pub(crate) enum When {
     RightAfter,
     /// After the event it waits for, and before its next poll.
     Woken,
-    /// While the request of the last poll is on its way to the server, which executes it later, or
-    /// after the server has executed it, while the reply is on its way.
-    UnderWay(Way),
-}
-
-/// A direction of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    Requests,
-    Replies,
-}
-
-/// The fate of the future.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Dropped at the cut.
-    Cut,
-    /// Completed before the cut.
-    Done,
-    /// Without progress before the cut, and dropped there.
-    Still,
+    /// While the request of the last poll is on its way to the server, which executes it later.
+    BeforeTheServer,
+    /// After the server has executed the request, while the reply is on its way.
+    BeforeTheReply,
 }
 
 impl Cut<'_> {
-    /// Drives the future to the cut and drops it there.
-    pub(crate) async fn off<F: Future>(self, future: F) -> Ending {
+    /// Drives the future to the cut and drops it there. Returns `false` if it has completed or makes no progress before.
+    pub(crate) async fn off<F: Future>(self, future: F) -> bool {
         self.off_driven(Driven::new(future)).await
     }
 
-    pub(crate) async fn off_driven<F: Future>(self, mut driven: Driven<F>) -> Ending {
+    pub(crate) async fn off_driven<F: Future>(self, mut driven: Driven<F>) -> bool {
         for poll in 1..=self.polls {
             if !driven.may_go_on().await {
-                return Ending::Still;
+                return false;
             }
             if poll == self.polls {
                 self.hold();
@@ -126,7 +109,7 @@ impl Cut<'_> {
             if driven.poll().is_ready() {
                 drop(driven);
                 self.pass();
-                return Ending::Done;
+                return false;
             }
         }
         match self.when {
@@ -134,20 +117,20 @@ impl Cut<'_> {
             When::Woken => {
                 driven.may_go_on().await;
             }
-            When::UnderWay(_) => sleep(ON_THE_WAY).await,
+            When::BeforeTheServer | When::BeforeTheReply => {
+                sleep(ON_THE_WAY).await;
+                drop(driven);
+                sleep(ON_THE_WAY).await;
+                self.pass();
+            }
         }
-        drop(driven);
-        if let When::UnderWay(_) = self.when {
-            sleep(ON_THE_WAY).await;
-            self.pass();
-        }
-        Ending::Cut
+        true
     }
 
     fn hold(self) {
         match (self.proxy, self.when) {
-            (Some(proxy), When::UnderWay(Way::Requests)) => proxy.hold_requests(),
-            (Some(proxy), When::UnderWay(Way::Replies)) => proxy.hold_replies(),
+            (Some(proxy), When::BeforeTheServer) => proxy.hold_requests(),
+            (Some(proxy), When::BeforeTheReply) => proxy.hold_replies(),
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use rlock_core::{LockClient, LockGuard, Reentry, testing::use_tokio_clock};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
-use super::cut::{Cut, Ending, Way, When};
+use super::cut::{Cut, When};
 use crate::{
     common::{LONG, builder, only_tokens_are_left},
     leases::clock::HOUR,
@@ -13,15 +13,6 @@ use crate::{
 
 /// More polls than any call takes.
 const MOST: usize = 60;
-
-/// The owner of a lock that a call finds taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// Another call of the same client.
-    Own,
-    /// The other client.
-    Foreign,
-}
 
 pub(crate) struct Place {
     /// The server, with a proxy between it and the client under test.
@@ -74,7 +65,7 @@ impl Place {
         &self,
         what: &str,
         least: usize,
-        case: impl AsyncFn(&str, Cut<'_>) -> Ending,
+        case: impl AsyncFn(&str, Cut<'_>) -> bool,
     ) {
         let proxy = self.server.as_ref().map(|(_, proxy)| proxy);
         let mut cuts = 0;
@@ -82,7 +73,7 @@ impl Place {
             assert!(polls < MOST, "{what} does not end");
             let mut moments = vec![When::RightAfter, When::Woken];
             if proxy.is_some() {
-                moments.extend([Way::Requests, Way::Replies].map(When::UnderWay));
+                moments.extend([When::BeforeTheServer, When::BeforeTheReply]);
             }
             let mut ended = false;
             for &when in &moments[..if polls == 0 { 1 } else { moments.len() }] {
@@ -90,10 +81,10 @@ impl Place {
                 let point = format!("{what} ({}), cut after {polls} polls, {when:?}", self.url);
                 self.keys.set(self.keys.get() + 1);
                 let key = format!("k-{}", self.keys.get());
-                let ending = within(LONG * 2, &point, case(&key, cut)).await;
+                let is_cut = within(LONG * 2, &point, case(&key, cut)).await;
                 self.assert_nothing_left(&key, &point).await;
-                cuts += usize::from(ending == Ending::Cut);
-                ended |= ending != Ending::Cut && when == When::RightAfter;
+                cuts += usize::from(is_cut);
+                ended |= !is_cut && when == When::RightAfter;
             }
             if ended {
                 break;
@@ -101,13 +92,6 @@ impl Place {
         }
         // With a slow server, a call may seem to make no progress early.
         assert!(cuts >= least, "{what} ({}): {cuts} cuts", self.url);
-    }
-
-    pub(crate) fn holder(&self, whose: Whose) -> &LockClient {
-        match whose {
-            Whose::Own => &self.client,
-            Whose::Foreign => &self.other,
-        }
     }
 
     pub(crate) async fn hold(&self, client: &LockClient, key: &str) -> LockGuard {
