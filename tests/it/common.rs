@@ -9,7 +9,7 @@ pub(crate) mod spans;
 use std::{
     env,
     fmt::Debug,
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     panic::Location,
     pin::pin,
     process::Command,
@@ -25,7 +25,10 @@ use rlock_core::{
 };
 use rlock_proto::store::fence_at;
 use rlock_testkit::{RedisServer, Worker, eventually, within};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 
 use self::{
     log::{keep_log, logged_of},
@@ -126,6 +129,19 @@ pub(crate) type Acquiring = JoinHandle<Result<LockGuard, LockError>>;
 
 pub(crate) fn acquiring(lock: Lock) -> Acquiring {
     tokio::spawn(async move { lock.acquire().await })
+}
+
+/// Runs a body that does not end. Returns its call, and what the body returned at its start.
+pub(crate) async fn running<T: Send + 'static>(
+    lock: &Lock,
+    begins: impl FnOnce() -> T + Send + 'static,
+) -> (JoinHandle<Result<(), LockError>>, T) {
+    let (sender, begun) = oneshot::channel();
+    let call = tokio::spawn(lock.run(async move {
+        assert!(sender.send(begins()).is_ok(), "the test waits");
+        pending::<()>().await;
+    }));
+    (call, begun.await.expect("it begins"))
 }
 
 /// Waits until the task has acquired its lock. Panics with the caller's location otherwise.

@@ -1,6 +1,6 @@
 //! A draining client: existing holds continue, calls that wait are served, and new calls are refused.
 
-use std::{future::pending, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use rlock_core::{DrainOutcome, ErrorKind, LockClient, LockError};
@@ -9,7 +9,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::common::{
     Acquiring, LASTING, LONG, acquiring, assert_soon_waits, begin, connect_with, here, hold,
-    its_turn, ms, polled, rounds,
+    its_turn, ms, polled, rounds, running,
 };
 
 /// Returns a client of an embedded store. Its shutdown waits for as long as a busy machine needs.
@@ -141,16 +141,7 @@ async fn a_running_body_ends_takes_further_locks_and_nothing_else_does() {
 #[tokio::test]
 async fn bodies_and_guards_that_outlast_a_drain_are_stopped() {
     let client = patient("memory:").await;
-    let lock = client.lock("k").lease(LASTING);
-    let (inside, entered) = oneshot::channel::<()>();
-    let body = tokio::spawn(async move {
-        let body = async {
-            inside.send(()).expect("awaited");
-            pending::<()>().await;
-        };
-        lock.run(body).await
-    });
-    entered.await.expect("it begins");
+    let (body, ()) = running(&client.lock("k").lease(LASTING), || ()).await;
     let guard = hold(&client, "l").await;
     let waiting = acquiring(client.lock("k").wait(LONG * 3));
     let [long, short] = [

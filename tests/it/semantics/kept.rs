@@ -1,13 +1,13 @@
 //! Guards of bodies (`CurrentHold::guard`): they keep a hold for work that outlives its body.
 
-use std::{future::pending, sync::mpsc};
+use std::sync::mpsc;
 
 use rlock_core::{Lock, LockClient, LockGuard, LostCause, Reentry, testing::simulate_loss};
 use tokio::{sync::oneshot, task::spawn_blocking};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_soon_waits, builder, cause_of, here, its_turn,
-    ms, on_tokio_clock,
+    ms, on_tokio_clock, running,
 };
 
 fn kept() -> LockGuard {
@@ -149,14 +149,7 @@ async fn a_guard_is_lost_with_the_lock_of_its_call() {
         (lock.clone().max_hold(ms(300)), LostCause::MaxHold),
         (lock.watchdog(false), LostCause::Expired),
     ] {
-        let (sends, guard) = oneshot::channel();
-        let again = lock.clone();
-        let body = async move {
-            sends.send((kept(), here())).expect("awaited");
-            pending::<()>().await;
-        };
-        let call = tokio::spawn(async move { lock.run(body).await });
-        let (guard, hold) = guard.await.expect("sent");
+        let (call, (guard, hold)) = running(&lock, || (kept(), here())).await;
         if cause == LostCause::Removed {
             simulate_loss(&client, "k").expect("the embedded store");
         }
@@ -165,6 +158,6 @@ async fn a_guard_is_lost_with_the_lock_of_its_call() {
         assert_lost(&guard, LONG, cause).await;
         assert_eq!(cause_of(hold.guard()), Some(cause));
         assert_eq!(cause_of(guard.release().await), Some(cause));
-        drop(again.wait(LONG).acquire().await.expect("free"));
+        drop(lock.wait(LONG).acquire().await.expect("free"));
     }
 }

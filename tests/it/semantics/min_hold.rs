@@ -1,13 +1,12 @@
 //! What keeps a lock for its `min_hold`, and what releases it at once.
 
-use std::{future::pending, panic::AssertUnwindSafe, thread};
+use std::{panic::AssertUnwindSafe, thread};
 
 use futures_util::FutureExt;
 use rlock_core::{ErrorKind, Lock, LockClient, LockError, distributed_lock, testing};
 use rlock_testkit::eventually;
-use tokio::{sync::oneshot, task::JoinHandle};
 
-use crate::common::{LASTING, LONG};
+use crate::common::{LASTING, LONG, running};
 
 fn job(client: &LockClient) -> Lock {
     client.lock("job").lease(LASTING).min_hold(LONG * 60)
@@ -26,17 +25,6 @@ async fn assert_kept(client: &LockClient, is_kept: bool, what: &str) {
     assert_eq!(taken, is_kept, "{what}");
 }
 
-/// Runs a body that does not end, and returns its call once it has begun.
-async fn running(lock: &Lock) -> JoinHandle<Result<(), LockError>> {
-    let (begins, began) = oneshot::channel();
-    let call = tokio::spawn(lock.run(async {
-        begins.send(()).expect("the test waits");
-        pending::<()>().await;
-    }));
-    began.await.expect("it begins");
-    call
-}
-
 #[tokio::test]
 async fn a_body_keeps_its_lock_only_if_it_succeeds() {
     let client = LockClient::in_memory();
@@ -52,11 +40,11 @@ async fn a_body_keeps_its_lock_only_if_it_succeeds() {
     let panics = AssertUnwindSafe(lock.run(async { panic!("in the body") }));
     panics.catch_unwind().await.expect_err("it panics");
     assert_kept(&client, false, "a panic").await;
-    let cancelled = running(&lock).await;
+    let (cancelled, ()) = running(&lock, || ()).await;
     cancelled.abort();
     cancelled.await.expect_err("cancelled");
     assert_kept(&client, false, "a cancelled body").await;
-    let asked = running(&lock).await;
+    let (asked, ()) = running(&lock, || ()).await;
     let is_asked = client.revoke("job").await.expect("a reply");
     assert!(is_asked);
     let outcome = asked.await.expect("no panic");

@@ -9,7 +9,7 @@ use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::common::{
     LASTING, LONG, assert_soon_counted, assert_soon_free, begin, builder, cause_of, client,
-    connect_with, hold, ms, polled,
+    connect_with, hold, ms, polled, running,
 };
 
 const KEY: &str = "lock:{order:1}";
@@ -144,13 +144,7 @@ async fn shutdown_releases_everything_and_stops_bodies() {
     for polls in [0, 1, 2] {
         let client = connect_with(LONG, &server.url()).await;
         let guard = hold(&client, "order:1").await;
-        let (begins, begun) = oneshot::channel();
-        let running = client.lock("order:2").lease(LASTING).run(async move {
-            begins.send(()).expect("the test waits");
-            pending::<()>().await;
-        });
-        let running = tokio::spawn(running);
-        begun.await.expect("it begins");
+        let (body, ()) = running(&client.lock("order:2").lease(LASTING), || ()).await;
         let waiting = client.lock("order:1").wait_forever();
         let mut waiting = Box::pin(async move { waiting.acquire().await });
         begin(&mut waiting).await;
@@ -163,7 +157,7 @@ async fn shutdown_releases_everything_and_stops_bodies() {
         assert!(server.keys("lock:{order:?}").await.is_empty());
         assert!(!guard.is_valid());
         assert_eq!(cause_of(guard.release().await), Some(LostCause::Closed));
-        let stopped = running.await.expect("no panic");
+        let stopped = body.await.expect("no panic");
         assert_eq!(cause_of(stopped), Some(LostCause::Closed));
         let refused = waiting.await.expect("no panic").expect_err("refused");
         assert!(matches!(refused, LockError::Closed { .. }), "{refused:?}");

@@ -1,6 +1,6 @@
 //! What a hold tells the code inside: another client requests the release of the lock, or the lease will soon end.
 
-use std::{future::pending, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::FutureExt as _;
 use rlock_core::{
@@ -11,7 +11,7 @@ use rlock_testkit::{eventually, within};
 use tokio::sync::oneshot;
 
 use crate::{
-    common::{LASTING, LONG, begin, connect, here, on_tokio_clock, two_clients},
+    common::{LASTING, LONG, begin, connect, here, on_tokio_clock, running, two_clients},
     leases::clock::HOUR,
 };
 
@@ -186,16 +186,7 @@ async fn a_notice_that_waits_comes_at_half_of_a_lease_that_its_holder_has_shorte
 #[tokio::test]
 async fn a_notice_that_waits_resolves_to_zero_when_its_hold_ends() {
     let (_clock, client) = on_clock();
-    let (sends, sent) = oneshot::channel();
-    let lock = client.lock("k").lease(HOUR);
-    let holding = tokio::spawn(async move {
-        let body = async {
-            sends.send(here()).expect("the test waits");
-            pending::<()>().await;
-        };
-        lock.run(body).await
-    });
-    let hold = sent.await.expect("it runs");
+    let (holding, hold) = running(&client.lock("k").lease(HOUR), here).await;
     let mut notice = Box::pin(hold.expiring());
     assert!(notice.as_mut().now_or_never().is_none());
     holding.abort();
