@@ -1,6 +1,6 @@
 //! `key!`: the keys of the attribute, for code without it.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use rlock_core::{LockClient, LockError, current, distributed_lock, key};
 
@@ -123,21 +123,4 @@ fn key_values_may_be_variables_of_the_scope() {
     );
     let none: [u8; 0] = [];
     assert!(key!("account:<none[]>").is_empty());
-}
-
-/// A value that has no text.
-struct Unrendered;
-
-impl fmt::Display for Unrendered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("acc-")?;
-        Err(fmt::Error)
-    }
-}
-
-#[test]
-#[should_panic(expected = "formatting the value of `<account>` returned an error")]
-fn a_value_that_cannot_be_formatted_makes_no_key() {
-    let account = Unrendered;
-    let _ = key!("account:<account>");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, StoreUrl};
+use rlock_core::{LockClient, LockError};
 use rlock_testkit::{RedisServer, RedisServerBuilder, eventually};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -58,32 +58,6 @@ async fn a_user_without_a_password_is_that_user_to_one_server() {
     }
     let client = LockClient::connect(&server.url()).await.expect("open");
     assert_all_are("default", &server, &client).await;
-}
-
-#[tokio::test]
-async fn a_user_without_a_password_is_that_user_by_tls_in_a_cluster_and_on_a_quorum() {
-    let server = with_alice().tls().start();
-    let url = format!("rediss://alice@127.0.0.1:{}/", server.tls_port());
-    let client = LockClient::builder().tls_ca(server.ca_pem()).connect(&url);
-    let client = client.await.expect("trusted");
-    assert_all_are("alice", &server, &client).await;
-
-    let node = with_alice().cluster_node(Duration::from_secs(5)).start();
-    node.serve_slots(0..=16383).await;
-    let url = format!("redis-cluster://alice@{}", node.address());
-    let client = LockClient::connect(&url).await.expect("up");
-    assert_all_are("alice", &node, &client).await;
-
-    let servers = [(); 3].map(|()| with_alice().start());
-    let urls = servers
-        .each_ref()
-        .map(|server| format!("redis://alice@{}/", server.address()));
-    let client = LockClient::connect(StoreUrl::quorum(urls))
-        .await
-        .expect("up");
-    for server in &servers {
-        assert_all_are("alice", server, &client).await;
-    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_core::{LockClient, LockError, distributed_lock, key};
 
 /// Writes the start of its text, and fails before the number, except for the account 1.
 #[derive(Clone, Copy)]
@@ -104,4 +104,11 @@ async fn a_hidden_key_stays_hidden_though_a_value_cannot_be_formatted() {
         "account:<account>:<day>",
         "`<account>`",
     );
+}
+
+#[test]
+#[should_panic(expected = "formatting the value of `<account>` returned an error")]
+fn a_value_that_cannot_be_formatted_makes_no_key() {
+    let account = Account(2);
+    let _ = key!("account:<account>");
 }
