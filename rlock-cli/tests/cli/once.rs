@@ -53,6 +53,12 @@ fn has_not_run(outcome: &Outcome, code: i32, reason: &str) {
     assert!(outcome.log.contains(reason), "{outcome:?}");
 }
 
+/// Asserts that a later call does nothing, even with `--retry`.
+async fn assert_done(server: &RedisServer, tick: &str) {
+    let later = called(server, tick, &["-v", "--retry"]).await;
+    has_not_run(&later, 0, "is done");
+}
+
 #[tokio::test]
 async fn the_first_call_runs_the_command_and_later_ones_do_nothing() {
     let server = RedisServer::start();
@@ -66,11 +72,7 @@ async fn the_first_call_runs_the_command_and_later_ones_do_nothing() {
         "window of 1h, is done",
     );
     has_not_run(&called(&server, &tick, &["-vE", "9"]).await, 9, "is done");
-    has_not_run(
-        &called(&server, &tick, &["-v", "--retry"]).await,
-        0,
-        "is done",
-    );
+    assert_done(&server, &tick).await;
     let idle = called(&server, &tick, &[]).await;
     assert_eq!((idle.code, &*idle.log), (Some(0), ""), "{idle:?}");
     has_run(&called(&server, &other, &[]).await);
@@ -158,11 +160,7 @@ async fn a_command_that_fails_has_done_its_tick() {
     ] {
         let tick = tick_at(offset);
         run(&server, &call(&tick, &[], script)).await.exits(code);
-        has_not_run(
-            &called(&server, &tick, &["-v", "--retry"]).await,
-            0,
-            "is done",
-        );
+        assert_done(&server, &tick).await;
     }
 }
 
@@ -285,11 +283,7 @@ async fn a_manual_run_excludes_another_one_and_leaves_the_tick_done() {
         has_not_run(&called(&server, &tick, &["-v"]).await, 0, "of 1h, is");
         manual.send("3");
         manual.end().await.exits(3);
-        has_not_run(
-            &called(&server, &tick, &["-v", "--retry"]).await,
-            0,
-            "is done",
-        );
+        assert_done(&server, &tick).await;
     }
     let script = "echo $RLOCK_KEY; test $RLOCK_TOKEN -gt 0";
     let outcome = run(&server, &call(&tick, &["--again"], script))
