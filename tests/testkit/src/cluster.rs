@@ -11,6 +11,8 @@ use crate::{PATIENCE, RedisServer, eventually};
 pub const MASTERS: usize = 3;
 
 const SLOTS: u16 = 16_384;
+/// The slots of each master, of which the last one has fewer.
+const SHARE: u16 = 5_462;
 /// A node counts as dead after this silence.
 const NODE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -60,13 +62,9 @@ impl RedisCluster {
             let epoch = (n + 1).to_string();
             let () = node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await;
         }
-        let share = usize::from(SLOTS).div_ceil(MASTERS);
-        for (n, master) in self.nodes[..MASTERS].iter().enumerate() {
-            let end = ((n + 1) * share).min(usize::from(SLOTS));
-            let slots: Vec<String> = (n * share..end).map(|slot| slot.to_string()).collect();
-            let mut words = vec!["CLUSTER", "ADDSLOTS"];
-            words.extend(slots.iter().map(String::as_str));
-            let () = master.command(&words).await;
+        for (first, master) in (0..SLOTS).step_by(SHARE.into()).zip(&self.nodes) {
+            let last = (first + SHARE).min(SLOTS) - 1;
+            master.serve_slots(first..=last).await;
         }
         let all = self.nodes.len();
         let known = self.all("know each other", async |node| {
@@ -135,21 +133,19 @@ impl RedisCluster {
     /// The URL of the cluster: the addresses of the nodes that began as masters.
     #[must_use]
     pub fn url(&self) -> String {
-        let addresses: Vec<_> = self.nodes[..MASTERS]
-            .iter()
-            .map(|node| format!("127.0.0.1:{}", node.announced_port()))
-            .collect();
-        format!("redis-cluster://{}", addresses.join(","))
+        self.url_by("redis-cluster", RedisServer::announced_port)
     }
 
     /// The URL for TLS.
     #[must_use]
     pub fn tls_url(&self) -> String {
-        let addresses: Vec<_> = self.nodes[..MASTERS]
-            .iter()
-            .map(|node| format!("127.0.0.1:{}", node.tls_port()))
-            .collect();
-        format!("rediss-cluster://{}", addresses.join(","))
+        self.url_by("rediss-cluster", RedisServer::tls_port)
+    }
+
+    fn url_by(&self, scheme: &str, port: impl Fn(&RedisServer) -> u16) -> String {
+        let address = |node| format!("127.0.0.1:{}", port(node));
+        let addresses: Vec<_> = self.nodes[..MASTERS].iter().map(address).collect();
+        format!("{scheme}://{}", addresses.join(","))
     }
 
     /// One of the servers.
@@ -186,11 +182,10 @@ impl RedisCluster {
 
     /// Finds a key with this prefix whose lock lies at this master, before any slot moves.
     pub async fn key_at(&self, master: usize, begins: &str) -> String {
-        let share = usize::from(SLOTS).div_ceil(MASTERS);
         for n in 0.. {
             let key = format!("{begins}-{n}");
-            let slot = usize::from(self.slot_of(&format!("lock:{{{key}}}")).await);
-            if slot / share == master {
+            let slot = self.slot_of(&format!("lock:{{{key}}}")).await;
+            if usize::from(slot / SHARE) == master {
                 return key;
             }
         }

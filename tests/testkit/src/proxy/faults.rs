@@ -22,25 +22,19 @@ impl Proxy {
     /// was replaced without closing its connections.
     pub fn half_open(&self) {
         let begun = self.control.connections();
-        self.control
-            .weather
-            .send_modify(|weather| weather.silent_before = begun);
+        self.change(|weather| weather.silent_before = begun);
     }
 
     /// Swallows everything on every second connection, old or new, until [`pass`](Self::pass). It
     /// is as if one of two routes to the server failed.
     pub fn silence_every_second(&self) {
-        self.control
-            .weather
-            .send_modify(|weather| weather.every_second_is_silent = true);
+        self.change(|weather| weather.every_second_is_silent = true);
     }
 
     /// Leads new connections to another server, as DNS does after a failover. Present connections
     /// stay: add [`reset`](Self::reset) to end them.
     pub fn lead_to(&self, server: &RedisServer) {
-        self.control
-            .weather
-            .send_modify(|weather| weather.target = server.address().into());
+        self.change(|weather| weather.target = server.address().into());
     }
 
     /// Swallows the requests, and passes the replies.
@@ -68,8 +62,7 @@ impl Proxy {
     /// clients opened them.
     pub fn hold_requests_of(&self, connection: u64) {
         self.control.holds.store(false, Ordering::SeqCst);
-        let hold = |weather: &mut Weather| weather.requests.held = Some(connection);
-        self.control.weather.send_modify(hold);
+        self.change(|weather| weather.requests.held = Some(connection));
     }
 
     /// Returns how many connections clients have opened.
@@ -127,16 +120,12 @@ impl Proxy {
     /// Delays the replies from now on. Replies on their way at the same time are all delayed by
     /// this much.
     pub fn delay_replies(&self, delay: Duration) {
-        self.control
-            .weather
-            .send_modify(|weather| weather.replies.delay = delay);
+        self.change(|weather| weather.replies.delay = delay);
     }
 
     /// Delays the requests from now on, so that commands run late.
     pub fn delay_requests(&self, delay: Duration) {
-        self.control
-            .weather
-            .send_modify(|weather| weather.requests.delay = delay);
+        self.change(|weather| weather.requests.delay = delay);
     }
 
     /// Passes the next `bytes` bytes of replies, then closes the connection that received the last
@@ -147,25 +136,19 @@ impl Proxy {
 
     /// Resets all present connections (TCP RST). New ones pass.
     pub fn reset(&self) {
-        self.control
-            .weather
-            .send_modify(|weather| weather.resets += 1);
+        self.change(|weather| weather.resets += 1);
     }
 
     /// Closes all present connections towards the client (TCP FIN), but still passes the client's
     /// bytes.
     pub fn half_close(&self) {
-        self.control
-            .weather
-            .send_modify(|weather| weather.replies.half_closes += 1);
+        self.change(|weather| weather.replies.half_closes += 1);
     }
 
     /// Closes every new connection at once. Present ones stay: add [`reset`](Self::reset) to end
     /// them.
     pub fn refuse(&self) {
-        self.control
-            .weather
-            .send_modify(|weather| weather.refuse = true);
+        self.change(|weather| weather.refuse = true);
     }
 
     /// Resets all present connections, and closes every new one.
@@ -202,9 +185,13 @@ impl Proxy {
     }
 
     fn flows(&self, requests: Flow, replies: Flow) {
-        self.control.weather.send_modify(|weather| {
+        self.change(|weather| {
             weather.requests.flow = requests;
             weather.replies.flow = replies;
         });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Weather)) {
+        self.control.weather.send_modify(change);
     }
 }

@@ -246,27 +246,21 @@ impl RedisServerBuilder {
     fn launch(&self, directory: &Path, port: u16) -> Result<LeashedChild, Failure> {
         let log = directory.join("server.log");
         let configuration = directory.join("redis.conf");
-        fs::write(&configuration, self.configuration(directory, port))
-            .map_err(|error| Failure::because(&error))?;
+        fs::write(&configuration, self.configuration(directory, port))?;
         let _ = fs::remove_file(socket_in(directory));
 
-        let output = File::create(&log).map_err(|error| Failure::because(&error))?;
+        let output = File::create(&log)?;
         let mut command = Command::new(program());
         command
             .arg(&configuration)
             .args((self.part == Part::Sentinel).then_some("--sentinel"))
             .stdin(Stdio::null())
-            .stdout(
-                output
-                    .try_clone()
-                    .map_err(|error| Failure::because(&error))?,
-            )
+            .stdout(output.try_clone()?)
             .stderr(output);
         let mut process = LeashedChild::spawn(&mut command, Some(directory)).map_err(|error| {
-            if error.kind() == io::ErrorKind::NotFound {
-                Failure::NotInstalled
-            } else {
-                Failure::because(&error)
+            match error.kind() {
+                io::ErrorKind::NotFound => Failure::NotInstalled,
+                _ => error.into(),
             }
         })?;
 
@@ -328,8 +322,8 @@ impl RedisServerBuilder {
     }
 }
 
-impl Failure {
-    fn because(error: &io::Error) -> Self {
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
         Self::Other(error.to_string())
     }
 }
