@@ -105,6 +105,7 @@ pub(crate) async fn readers_and_writers_are_served_in_the_order_of_their_request
         (writer(3), "second writer"),
     ];
     let waiting = Waiting::enqueue_all(calls, &clients[0]).await;
+    waiting.assert_waits();
     held.release().await.expect("held");
     let expected = ["first writer", "reader", "reader", "second writer"];
     waiting.assert_served(&expected).await;
