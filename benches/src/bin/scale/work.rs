@@ -166,11 +166,11 @@ async fn renewals(
     Ok(row)
 }
 
-/// Returns the number of renewals. Only renewals check for an owner here.
+/// Returns the number of renewals. Only renewals add an owner here, to see whether it is there.
 async fn renewed(ground: &Ground) -> u64 {
     let mut renewed = 0;
     for master in ground.masters() {
-        renewed += master.command_calls("hexists").await;
+        renewed += master.command_calls("hsetnx").await;
     }
     renewed
 }
