@@ -19,6 +19,10 @@ const READ_ONLY: &str = "the server is a standby or read-only; connect to the pr
 /// How tokio-postgres describes such a server.
 const NO_WRITES: &str = "does not allow writes";
 
+/// The classes and codes of errors with which a session ends: a lost connection, what an operator did, and the server's time-outs of
+/// idle and of long transactions, of which a pooler passes the error on.
+const ENDING: [&str; 4] = ["08", "57P", "25P03", "25P04"];
+
 /// Our words for errors that the server describes for the authors of statements.
 const WORDS: [(&SqlState, &str); 6] = [
     (&SqlState::READ_ONLY_SQL_TRANSACTION, READ_ONLY),
@@ -121,7 +125,7 @@ pub(super) fn classify_end(error: &Error) -> StoreError {
 /// Returns whether the session has ended with this error.
 fn ends_session(error: &Error) -> bool {
     let code = error.code().map(SqlState::code);
-    code.is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
+    code.is_none_or(|code| ENDING.iter().any(|ending| code.starts_with(ending)))
 }
 
 /// Returns whether the request may succeed over the next session: because this one has ended, because the next one may lead to a
