@@ -5,7 +5,7 @@ use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, RedisServerBuilder, eventually};
 use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
-use crate::common::log::{keep_log, logged_of};
+use crate::common::log::{keep_log, logged_with};
 use crate::common::{
     LASTING, LONG, assert_notices_a_loss, assert_notified, builder, connect, hand_off, ms, resp2,
 };
@@ -21,9 +21,7 @@ fn server_without(commands: &[&str]) -> RedisServer {
 
 /// Returns the log lines about missing capabilities of the server.
 fn logged(server: &RedisServer) -> Vec<String> {
-    let mut lines = logged_of(&server.address());
-    lines.retain(|line| line.contains("missing="));
-    lines
+    logged_with(&[&server.address(), "missing="])
 }
 
 /// Asserts that one line reports missing capabilities, with all of these parts.

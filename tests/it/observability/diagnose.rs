@@ -3,12 +3,12 @@
 use std::{io, sync::Arc};
 
 use rlock_core::{
-    Credentials, LockError,
+    Credentials,
     diagnose::{self, Finding, Severity},
 };
 use rlock_testkit::{Authority, RedisServer, block_on};
 
-use crate::common::{LONG, acl, builder};
+use crate::common::{LONG, acl, assert_invalid, assert_unavailable, builder};
 
 fn of<'a>(check: &str, findings: &'a [Finding]) -> &'a Finding {
     let mut found = findings.iter().filter(|finding| finding.check == check);
@@ -49,10 +49,8 @@ async fn a_service_examines_its_store_with_its_own_certificates_credentials_and_
     let findings = findings.expect("it replies");
     assert_eq!(of("grant", &findings).severity, Severity::Unsafe);
 
-    let error = diagnose::store(&url, &builder).await;
-    let error = error.expect_err("the authority is unknown");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let said = format!("{error:#}");
+    let failed = diagnose::store(&url, &builder).await;
+    let said = assert_unavailable(failed, "the authority is unknown");
     assert!(
         said.contains(address) && said.contains("certificate"),
         "{said}"
@@ -86,17 +84,8 @@ fn any_executor_awaits_the_findings_which_name_the_fault_and_the_remedy() {
 
 #[tokio::test]
 async fn diagnose_refuses_the_embedded_store_and_an_invalid_prefix() {
-    let error = diagnose::store("memory:", &builder()).await;
-    let error = error.expect_err("no server");
-    assert!(
-        matches!(error, LockError::InvalidOption { .. }),
-        "{error:?}"
-    );
-    assert!(error.to_string().contains("`memory:"), "{error}");
-    let error = diagnose::store("redis://h/", &builder().prefix("{")).await;
-    let error = error.expect_err("an invalid prefix");
-    assert!(
-        matches!(error, LockError::InvalidOption { .. }),
-        "{error:?}"
-    );
+    let said = assert_invalid(diagnose::store("memory:", &builder()).await, "no server");
+    assert!(said.contains("`memory:"), "{said}");
+    let invalid = diagnose::store("redis://h/", &builder().prefix("{")).await;
+    assert_invalid(invalid, "an invalid prefix");
 }

@@ -5,20 +5,13 @@ use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use crate::common::{
     LONG, builder, connect,
-    log::{keep_log, logged_of},
+    log::{keep_log, logged_with},
     ms,
 };
 
-/// Returns the lines of the log with both texts.
-fn logged_with(what: &str, text: &str) -> Vec<String> {
-    let mut lines = logged_of(what);
-    lines.retain(|line| line.contains(text));
-    lines
-}
-
 /// Returns the lines at level INFO about the server at this address.
 fn infos(address: &str) -> Vec<String> {
-    logged_with(address, " INFO ")
+    logged_with(&[address, " INFO "])
 }
 
 #[tokio::test]
@@ -28,7 +21,7 @@ async fn calls_that_disagree_on_the_number_of_permits_log_each_pair_of_numbers_o
     for (store, url) in [("memory", "memory:disputed"), ("server", &server.url())] {
         let (one, other) = (connect(url).await, connect(url).await);
         for key in [format!("disputed-{store}-1"), format!("disputed-{store}-2")] {
-            let lines = || logged_with("calls disagree on the number of permits", &key);
+            let lines = || logged_with(&["calls disagree on the number of permits", &key]);
             let is_told = |line: &str, numbers| line.contains("WARN") && line.contains(numbers);
             let held = one.lock(&key).permits(3).acquire().await.expect("free");
             for _ in 0..3 {
@@ -73,7 +66,7 @@ async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() 
     assert_eq!(infos(&proxy.address()), Vec::<String>::new());
     proxy.refuse();
     proxy.reset();
-    let of_locks = |text| logged_with("key=outage-", text);
+    let of_locks = |text| logged_with(&["key=outage-", text]);
     eventually(LONG, "a renewal fails", async || {
         !of_locks("renewal failed").is_empty()
     })
@@ -99,7 +92,7 @@ async fn an_idle_client_reconnects_without_a_log_line() {
     // A reset would also end an attempt to open the second connection.
     let client = builder().second_connection(false);
     let client = client.connect(&proxy.url()).await.expect("it is up");
-    let connected = || logged_with(&proxy.address(), ": connected ").len();
+    let connected = || logged_with(&[&proxy.address(), ": connected "]).len();
     for n in 1..=3 {
         let before = connected();
         proxy.reset();

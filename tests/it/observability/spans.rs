@@ -11,7 +11,7 @@ use tracing::{Instrument, Level, level_filters::LevelFilter};
 use crate::common::{
     LASTING, LONG, acquiring,
     alone::alone,
-    assert_soon_queued, client, connect, its_turn, ms,
+    client, connect, enqueued, its_turn, ms,
     recorder::{keep_metrics, metric},
     spans::{Seen, keep_spans, spans_of},
 };
@@ -77,8 +77,7 @@ async fn the_spans_of_a_call_that_waits_have_the_same_level_and_show_the_wait() 
     let (one, other) = (client(&server).await, client(&server).await);
     let lock = |client: &LockClient| client.lock("wait:1").lease(LASTING);
     let guard = lock(&one).acquire().await.expect("free");
-    let waiting = acquiring(lock(&other).label(LOCK));
-    assert_soon_queued(&server, "wait:1", 1).await;
+    let waiting = enqueued(&server, lock(&other).label(LOCK)).await;
     tokio::time::sleep(ms(50)).await;
     guard.release().await.expect("held");
     let guard = its_turn(waiting).await;

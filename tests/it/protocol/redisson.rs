@@ -11,8 +11,8 @@ use rlock_testkit::{RedisServer, Witness, eventually, within};
 use tokio::{task::yield_now, time::sleep};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_free, assert_soon_queued, client,
-    connect, connect_with, hold, its_turn, ms, name, resp2,
+    LASTING, LONG, assert_nothing_left, assert_soon_free, client, connect, connect_with, enqueued,
+    hold, its_turn, ms, name, resp2,
 };
 
 const INSTANCE: &str = "0f8b2f0e-6f3d-4a52-9d3e-6a1b7c0d9e55";
@@ -96,8 +96,7 @@ async fn a_waiter_has_the_lock_when_redisson_unlocks_it() {
         for _ in 0..2 {
             assert_eq!(thread.try_lock(LASTING).await, None);
         }
-        let waiting = acquiring(client.lock("k").wait(LONG));
-        assert_soon_queued(&server, "k", 1).await;
+        let waiting = enqueued(&server, client.lock("k").wait(LONG)).await;
         assert_eq!(thread.unlock().await, Some(false), "it entered twice");
         assert!(!waiting.is_finished());
         assert_eq!(thread.unlock().await, Some(true));
@@ -111,8 +110,7 @@ async fn a_waiter_respects_what_redisson_renews() {
     let server = Arc::new(RedisServer::start());
     let (client, thread) = (client(&server).await, Thread::new(&server, 55));
     assert_eq!(thread.try_lock(ms(6000)).await, None);
-    let waiting = acquiring(client.lock("k").wait(LONG));
-    assert_soon_queued(&server, "k", 1).await;
+    let waiting = enqueued(&server, client.lock("k").wait(LONG)).await;
     assert!(thread.renew(LASTING).await);
     let mut watch = server.watch_commands().await;
     // The waiter asks again when the lease that it knows of would end.

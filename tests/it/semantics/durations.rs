@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use rlock_testkit::RedisServer;
 
-use crate::common::{
-    LASTING, acquiring, assert_soon_free, assert_soon_queued, client, hold, its_turn, ms, name,
-};
+use crate::common::{LASTING, assert_soon_free, client, enqueued, hold, its_turn, ms, name};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -42,8 +40,7 @@ async fn the_longest_durations_do_not_overflow() {
 
     let held = hold(&other, "k").await;
     let longest = DAY * 366;
-    let waiting = acquiring(one.lock("k").wait(longest));
-    assert_soon_queued(&server, "k", 1).await;
+    let waiting = enqueued(&server, one.lock("k").wait(longest)).await;
     held.release().await.expect("held");
     its_turn(waiting).await.release().await.expect("held");
     let too_long = longest + Duration::from_nanos(1);

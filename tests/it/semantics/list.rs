@@ -3,6 +3,8 @@
 use futures_util::{StreamExt, TryStreamExt};
 use rlock_core::{LockClient, LockError, inspect::LockInfo};
 
+use crate::common::assert_invalid;
+
 #[tokio::test]
 async fn a_list_is_a_stream_that_ends_after_its_last_lock() {
     let client = LockClient::in_memory();
@@ -22,15 +24,7 @@ async fn a_list_ends_at_its_first_error() {
     let client = LockClient::in_memory();
     let held = client.lock("k").acquire().await.expect("free");
     let mut invalid = client.list("*".repeat(3_000));
-    let error = invalid
-        .next()
-        .await
-        .expect("an error")
-        .expect_err("too long");
-    assert!(
-        matches!(error, LockError::InvalidOption { .. }),
-        "{error:?}"
-    );
+    assert_invalid(invalid.next().await.expect("an error"), "too long");
     assert!(invalid.next().await.is_none());
 
     let mut closed = client.list("*");

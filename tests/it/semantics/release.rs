@@ -8,8 +8,8 @@ use rlock_testkit::{RedisServer, block_on, eventually};
 use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::common::{
-    LASTING, LONG, assert_soon_counted, assert_soon_free, begin, builder, cause_of, client,
-    connect_with, hold, ms, polled, running,
+    LASTING, LONG, assert_soon_counted, assert_soon_free, assert_unavailable, begin, builder,
+    cause_of, client, connect_with, hold, ms, polled, running,
 };
 
 const KEY: &str = "lock:{order:1}";
@@ -219,11 +219,7 @@ async fn a_full_server_takes_nested_and_outer_entries_back() {
     server.config_set("maxmemory-policy", "noeviction").await;
     server.config_set("maxmemory", "1").await;
     let refused = client.lock("order:2").wait(ms(500)).acquire().await;
-    let refused = refused.expect_err("no room");
-    assert!(
-        matches!(refused, LockError::Unavailable { .. }),
-        "{refused:?}"
-    );
+    assert_unavailable(refused, "no room");
     inner.release().await.expect("held");
     assert_soon_counted(&server, &outer, 1).await;
     outer.release().await.expect("held");

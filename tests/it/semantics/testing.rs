@@ -10,7 +10,10 @@ use rlock_core::{
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::{
-    common::{LONG, acquiring, assert_soon_waits, cause_of, client, its_turn, ms, on_tokio_clock},
+    common::{
+        LONG, acquiring, assert_refused, assert_soon_waits, cause_of, client, its_turn, ms,
+        on_tokio_clock,
+    },
     leases::clock::HOUR,
 };
 
@@ -31,11 +34,9 @@ async fn only_the_embedded_store_simulates_losses_and_outages() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.expect("free");
-    let refused = |error: &LockError| matches!(error, LockError::Refused { .. });
-    let error = simulate_loss(&client, "k").expect_err("a server");
-    assert!(refused(&error) && format!("{error:#}").contains("force_release"));
-    let error = simulate_outage(&client).expect_err("a server");
-    assert!(refused(&error), "{error:?}");
+    let said = assert_refused(simulate_loss(&client, "k"), "a server");
+    assert!(said.contains("force_release"), "{said}");
+    assert_refused(simulate_outage(&client), "a server");
     guard.release().await.expect("held");
     client.shutdown().await.expect("in good order");
     for error in [

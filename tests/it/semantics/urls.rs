@@ -9,7 +9,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::common::{LONG, hold};
+use crate::common::{LONG, assert_refused, hold};
 
 /// Returns a server with a user who may have any password, even an empty one.
 fn with_alice() -> RedisServerBuilder {
@@ -82,9 +82,7 @@ async fn a_user_without_a_password_is_that_user_to_sentinels_and_to_their_master
 
 /// Returns the error of a client that its servers refuse.
 async fn refusal(url: &str) -> String {
-    let error = LockClient::connect(url).await.expect_err(url);
-    assert!(matches!(error, LockError::Refused { .. }), "{url}: {error}");
-    let shown = format!("{error:#}");
+    let shown = assert_refused(LockClient::connect(url).await, url);
     assert!(!shown.contains("s3cret"), "{shown}");
     shown
 }
