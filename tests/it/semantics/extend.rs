@@ -1,15 +1,15 @@
 //! What a holder may extend or detach, and what is left if that fails.
 
-use std::{future::Future, pin::pin, task::Poll, time::Duration};
+use std::time::Duration;
 
 use rlock_core::{
     Lock, LockClient, LockError, LockGuard, LostCause,
     testing::{Clock, simulate_loss, simulate_outage, use_clock},
 };
-use rlock_testkit::{RedisServer, eventually};
+use rlock_testkit::{Proxy, RedisServer, eventually};
 
 use crate::{
-    common::{LONG, cause_of, client, ms, name},
+    common::{LONG, begin, cause_of, connect_with, ms, name},
     leases::clock::HOUR,
 };
 
@@ -50,17 +50,15 @@ async fn an_extension_without_a_reply_leaves_the_hold_what_was_confirmed() {
 #[tokio::test]
 async fn an_extension_whose_future_is_dropped_leaves_a_hold_that_can_be_extended() {
     let server = RedisServer::start();
-    let client = client(&server).await;
+    let proxy = Proxy::in_front_of(&server);
+    let client = connect_with(LONG, &proxy.url()).await;
     let guard = unrenewed(&client).await;
+    proxy.hold_replies();
     for _ in 0..3 {
-        let mut extension = pin!(guard.extend(HOUR));
-        std::future::poll_fn(|cx| {
-            assert!(extension.as_mut().poll(cx).is_pending());
-            Poll::Ready(())
-        })
-        .await;
+        begin(&mut Box::pin(guard.extend(HOUR))).await;
     }
     assert!(guard.valid_for() <= LEASE, "no reply was read");
+    proxy.pass();
     guard.extend(HOUR * 2).await.expect("held");
     assert!(guard.valid_for() > HOUR);
     assert!(server.pttl(&name("k")).await > 3_600_000);
