@@ -1,19 +1,23 @@
-//! Puts known bugs of distributed locks into a copy of the sources, one at a time, and requires that a test fails for each.
+//! Puts known bugs of distributed locks into copies of the sources, one at a time in each, and requires that a test fails for each.
 //!
 //! `cargo run -p rlock-tests --bin mutants [-- name …]`
 //!
-//! The copy, and the output of the tests, are below the target directory.
+//! The copies, and the output of the tests, are below the target directory.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     env, fs, io,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
+    sync::Mutex,
+    thread,
     time::Instant,
 };
 
 use rlock_tests::mutants::{Mutant, TestName, catalogue, workspace};
 
+/// The number of copies. Most tests that notice a bug wait for a minute, for what does not come.
+const JOBS: usize = 3;
 /// The seconds after which a build hangs, and a test.
 const BUILD_LIMIT: &str = "3600";
 const TEST_LIMIT: &str = "300";
@@ -27,16 +31,38 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     mutants.retain(|mutant| names.is_empty() || names.contains(&mutant.name));
-    match Gate::open() {
-        Ok(gate) => gate.try_all(&mutants),
+    let gates: io::Result<Vec<_>> = (0..JOBS).map(Gate::open).collect();
+    let gates = match gates {
+        Ok(gates) => gates,
         Err(error) => {
             eprintln!("cannot copy the sources: {error}");
-            ExitCode::from(2)
+            return ExitCode::from(2);
         }
+    };
+    let mut by_test = BTreeMap::<_, Vec<_>>::new();
+    for mutant in &mutants {
+        let of_test = by_test.entry(&*mutant.caught_by.path).or_default();
+        of_test.push(mutant);
     }
+    let queue = Mutex::new(by_test.into_values());
+    let missed: Vec<&str> = thread::scope(|scope| {
+        let jobs = gates
+            .iter()
+            .map(|gate| scope.spawn(|| gate.try_all(&queue)));
+        let jobs: Vec<_> = jobs.collect();
+        let missed = jobs.into_iter().map(|job| job.join().expect("no panic"));
+        missed.flatten().collect()
+    });
+    let caught = mutants.len() - missed.len();
+    println!("{caught} of {} mutants caught", mutants.len());
+    if missed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("not caught: {}", missed.join(" "));
+    ExitCode::FAILURE
 }
 
-/// The copy in which mutants are tried.
+/// A copy in which mutants are tried.
 struct Gate {
     directory: PathBuf,
     _lock: fs::File,
@@ -52,13 +78,13 @@ enum Verdict {
 }
 
 impl Gate {
-    fn open() -> io::Result<Self> {
+    fn open(number: usize) -> io::Result<Self> {
         let program = env::current_exe()?;
         let target = program
             .ancestors()
             .nth(2)
             .expect("below a target directory");
-        let directory = target.join("mutants-by-hand");
+        let directory = target.join(format!("mutants-by-hand/{number}"));
         fs::create_dir_all(&directory)?;
         let lock = fs::File::create(directory.join("lock"))?;
         lock.try_lock()?;
@@ -69,45 +95,35 @@ impl Gate {
         })
     }
 
-    fn try_all(&self, mutants: &[Mutant]) -> ExitCode {
-        // A test that fails without any mutant catches none.
-        let mut tried = HashSet::new();
-        let tests = mutants.iter().map(|mutant| &mutant.caught_by);
-        for test in tests.filter(|test| tried.insert(test.path.clone())) {
-            if let Verdict::Fails(why) | Verdict::NotRun(why) = self.run(test) {
-                eprintln!("{} fails without a mutant: {why}", test.path);
-                return ExitCode::from(2);
-            }
-        }
+    /// Tries the mutants of one test after the other. Returns the names of those that are not caught.
+    fn try_all<'a>(&self, queue: &Mutex<impl Iterator<Item = Vec<&'a Mutant>>>) -> Vec<&'a str> {
         let mut missed = Vec::new();
-        for mutant in mutants {
-            let began = Instant::now();
-            let verdict = self.try_one(mutant);
-            print!(
-                "{:>6.1} s  {}: ",
-                began.elapsed().as_secs_f64(),
-                mutant.name
-            );
-            let is_caught = matches!(verdict, Verdict::Fails(_));
-            match verdict {
-                Verdict::Fails(why) => println!("{why}"),
-                Verdict::Passes => println!("MISSED by {}", mutant.caught_by.path),
-                Verdict::NotRun(why) => println!("NOT TRIED: {why}"),
-            }
-            if !is_caught {
-                missed.push(&*mutant.name);
+        let next = || queue.lock().expect("no panic").next();
+        while let Some(of_test) = next() {
+            // A test that fails without any mutant catches none.
+            let without = self.run(&of_test[0].caught_by);
+            for mutant in of_test {
+                let began = Instant::now();
+                let verdict = match &without {
+                    Verdict::Passes => self.try_one(mutant),
+                    Verdict::Fails(why) | Verdict::NotRun(why) => Verdict::NotRun(format!(
+                        "{} fails without it: {why}",
+                        mutant.caught_by.path
+                    )),
+                };
+                let said = match &verdict {
+                    Verdict::Fails(why) => why.clone(),
+                    Verdict::Passes => format!("MISSED by {}", mutant.caught_by.path),
+                    Verdict::NotRun(why) => format!("NOT TRIED: {why}"),
+                };
+                let seconds = began.elapsed().as_secs_f64();
+                println!("{seconds:>6.1} s  {}: {said}", mutant.name);
+                if !matches!(verdict, Verdict::Fails(_)) {
+                    missed.push(&*mutant.name);
+                }
             }
         }
-        println!(
-            "{} of {} mutants caught",
-            mutants.len() - missed.len(),
-            mutants.len()
-        );
-        if missed.is_empty() {
-            return ExitCode::SUCCESS;
-        }
-        println!("not caught: {}", missed.join(" "));
-        ExitCode::FAILURE
+        missed
     }
 
     fn try_one(&self, mutant: &Mutant) -> Verdict {
