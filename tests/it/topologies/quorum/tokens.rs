@@ -1,5 +1,6 @@
 //! Fencing tokens grow from hold to hold, whichever majority grants them.
 
+use rlock_core::{LockClient, StoreUrl, Token};
 use rlock_proto::store::FENCES_A_SECOND;
 use rlock_testkit::eventually;
 
@@ -110,5 +111,37 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_a_quorum(
     let guard = newcomer.lock("k").acquire().await.expect("free");
     assert!(guard.token().as_u64() < last, "it has seen none");
     guard.release().await.expect("held");
+    three.assert_nothing_left().await;
+}
+
+/// The holder's token comes from the majority that decided. A server that granted the lock after that has a larger fence.
+#[tokio::test]
+async fn a_silent_holder_loses_its_lock_by_its_token_although_a_server_has_a_larger_fence() {
+    let three = Servers::some(3);
+    let builder = LockClient::builder().inspectable(false);
+    let builder = builder.response_timeout(LONG * 2);
+    let silent = builder.connect(StoreUrl::quorum(three.urls())).await;
+    let silent = silent.expect("a majority is up");
+    let lock = silent.lock("k").lease(LASTING).wait(LONG);
+    let guard = three.granted_by(&[0, 1, 2], &lock).await;
+    let (token, fence) = (guard.token().as_u64(), fence("k"));
+    let of_holder = token / TOKENS;
+    for (server, fence_there) in three.0.iter().zip([of_holder, of_holder, of_holder + 9]) {
+        let value = fence_there.to_string();
+        let () = server.command(&["SET", &fence, &value, "KEEPTTL"]).await;
+    }
+    let other = three.patient().await;
+    // Each majority has a server with the fence of the holder.
+    for wrong in [of_holder - 1, of_holder + 1, of_holder + 10] {
+        let released = other
+            .release_if("k", Token::try_from(wrong * TOKENS).expect("a token"))
+            .await;
+        assert!(!released.expect("a majority replies"), "{wrong}");
+    }
+    let released = other
+        .release_if("k", Token::try_from(token).expect("a token"))
+        .await;
+    assert!(released.expect("a majority replies"), "it is its token");
+    drop(guard);
     three.assert_nothing_left().await;
 }
