@@ -174,7 +174,7 @@ impl PostgresStore {
         }
     }
 
-    /// Checks once that `direct` leads to the database of the pooler, because else each renewal would lose its lock.
+    /// Checks once that `direct` leads to the database of the pooler, because otherwise each renewal would lose its lock.
     async fn ensure_one_database(&self, deadline: Instant) -> Result<(), StoreError> {
         if !self.changes.endpoint.has_direct() {
             return Ok(());

@@ -201,9 +201,8 @@ async fn a_direct_address_that_leads_elsewhere_is_refused_by_name() {
     let pooler = Pooler::of_transactions(&server);
     assert_refuses(&pooler, "127.0.0.1:1", "`direct`, 127.0.0.1:1/").await;
     let elsewhere = format!("postgres@{}/template1", server.address());
-    let text = "another server or database";
-    assert_refuses(&pooler, &elsewhere, text).await;
-    // Neither has created tables there, so this one does.
+    assert_refuses(&pooler, &elsewhere, "without the tables of the schema").await;
+    // The refused clients created no tables there. This one does, so that the next ones compare the databases.
     let session = tokio_postgres::connect(&format!("postgres://{elsewhere}"), NoTls).await;
     let (session, connection) = session.expect("the server runs");
     tokio::spawn(connection);
@@ -211,7 +210,7 @@ async fn a_direct_address_that_leads_elsewhere_is_refused_by_name() {
     let row = session.query_one(schema, &[]).await.expect("a row");
     assert!(row.get::<_, bool>(0));
     drop(connect(&format!("postgres://{elsewhere}")).await);
-    assert_refuses(&pooler, &elsewhere, text).await;
+    assert_refuses(&pooler, &elsewhere, "another server or database").await;
     let named = format!("{}?direct=postgres@{}", pooler.url(), server.address());
     hand_off(&connect(&named).await, &connect(&named).await).await;
 }

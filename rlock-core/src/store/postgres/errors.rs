@@ -19,8 +19,8 @@ const READ_ONLY: &str = "the server is a standby or read-only; connect to the pr
 /// How tokio-postgres describes such a server.
 const NO_WRITES: &str = "does not allow writes";
 
-/// The classes and codes of errors with which a session ends: a lost connection, what an operator did, and the server's time-outs of
-/// idle and of long transactions, of which a pooler passes the error on.
+/// The classes and codes of errors with which a session ends: a lost connection, an operator's shutdown, and the server's time-outs
+/// of idle and of long transactions, whose errors a pooler passes on.
 const ENDING: [&str; 4] = ["08", "57P", "25P03", "25P04"];
 
 /// Our words for errors that the server describes for the authors of statements.

@@ -133,8 +133,13 @@ impl Session {
         if !endpoint.is_direct {
             schema.ensure(&client, options.connect_timeout).await?;
         } else if !schema.exists(&client).await? {
-            // The session of the pooler creates the tables, so that a wrong `direct` creates none elsewhere.
-            return Err(StoreError::new(true, false, pooler::ELSEWHERE));
+            // A wrong `direct` must not create tables elsewhere.
+            let source = format!(
+                "`direct` leads to a database without the tables of the schema `{}`, which the session of the pooler creates; \
+                 name the database to which the pooler leads",
+                schema.name
+            );
+            return Err(StoreError::new(true, false, source));
         }
         let statements = Statements::new(&client, transactions.as_ref(), schema).await;
         if listens && !is_pooled {
