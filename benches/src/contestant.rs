@@ -37,7 +37,7 @@ pub(crate) const RETAIN: Duration = Duration::from_secs(1);
 const BETWEEN_WRITES: Duration = Duration::from_millis(100);
 
 /// The number of keys that a task uses in turn, so that it never finds its own retained lock.
-const APART: usize = 256;
+const KEYS_IN_TURN: usize = 256;
 
 /// The pause of polling peers between two attempts. Their defaults are 20 to 100 times as long, and
 /// would dominate the figures.
@@ -197,7 +197,7 @@ impl Kind {
                     .default_retain(Duration::from_millis(1))
                     .connect(url)
                     .await?;
-                Box::new(Ours::retaining(client, APART))
+                Box::new(Ours::retaining(client, KEYS_IN_TURN))
             }
             Self::BareScripts => Box::new(bare_scripts::BareScripts::connect(url, lease).await?),
             Self::Rslock => Box::new(rslock::Rslock::connect(vec![url.to_owned()], lease)),

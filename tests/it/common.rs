@@ -420,7 +420,7 @@ pub(crate) async fn waiting_process(server: &RedisServer, place: u64) -> Worker 
     worker
 }
 
-/// Starts a call that waits for the lock, and returns once no other is in its queue.
+/// Starts a call that waits for the lock, and returns once it is the only one in the queue.
 pub(crate) async fn enqueued(server: &RedisServer, lock: Lock) -> Acquiring {
     let key = lock.key().to_owned();
     let waiting = acquiring(lock);
@@ -462,7 +462,7 @@ pub(crate) async fn next_leader(
     within(LONG, "a leader is observed", leader).await
 }
 
-/// Returns the next leader of these changes, which nothing reads in between.
+/// Reads changes up to the next leader. Nothing else reads them, so changes in between may be merged.
 pub(crate) async fn leader_of(changes: &mut LeaderChanges) -> LeaderInfo {
     let leader = async {
         loop {

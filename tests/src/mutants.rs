@@ -1,6 +1,6 @@
 //! Mutants by hand: known bugs of distributed locks, each with the test that must fail when it is put into the sources.
 //!
-//! `tests/mutants/*.toml` describes those that `cargo-mutants` cannot make. The program `mutants` tries them one by one.
+//! `tests/mutants/*.toml` describes those that `cargo-mutants` cannot make. The program `mutants` tries them.
 
 use std::{fs, path::Path};
 

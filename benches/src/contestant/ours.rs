@@ -10,7 +10,7 @@ use super::{BoxFuture, Contestant, Held, Holding, Inside, Seat, TAKEN_AT_ONCE, i
 
 pub(super) struct Ours {
     client: LockClient,
-    /// The start of all keys, which tells apart clients that use one server at once.
+    /// The prefix of all keys, so that clients of one server share none.
     prefix: &'static str,
     /// The number of keys that each task uses in turn.
     keys: usize,
@@ -25,7 +25,7 @@ impl Ours {
         }
     }
 
-    /// A client that retains its locks, and uses this many keys for each task in turn.
+    /// Wraps a client that retains its locks, and uses this many keys for each task in turn.
     pub(super) fn retaining(client: LockClient, keys: usize) -> Self {
         Self {
             client,

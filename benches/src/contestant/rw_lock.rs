@@ -72,31 +72,31 @@ async fn inside(stay: Duration, is_shared: bool) -> Inside {
     }
 }
 
-/// The lock of readers and writers.
-enum Of {
+/// The locks of readers and writers.
+enum Locks {
     /// One lock for all keys.
     Tokio(Arc<RwLock<()>>),
     Ours(LockClient),
 }
 
 pub(super) struct RwLocks {
-    of: Of,
+    locks: Locks,
     calls: Calls,
     tasks: AtomicU32,
 }
 
 impl RwLocks {
     pub(super) fn of_tokio(calls: Calls) -> Self {
-        Self::new(Of::Tokio(Arc::default()), calls)
+        Self::new(Locks::Tokio(Arc::default()), calls)
     }
 
     pub(super) fn of(client: LockClient, calls: Calls) -> Self {
-        Self::new(Of::Ours(client), calls)
+        Self::new(Locks::Ours(client), calls)
     }
 
-    fn new(of: Of, calls: Calls) -> Self {
+    fn new(locks: Locks, calls: Calls) -> Self {
         Self {
-            of,
+            locks,
             calls,
             tasks: AtomicU32::new(0),
         }
@@ -107,12 +107,12 @@ impl Contestant for RwLocks {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
         let task = self.tasks.fetch_add(1, Ordering::Relaxed);
         let calls = self.calls.of_task(task);
-        let seat: Box<dyn Seat> = match &self.of {
-            Of::Tokio(lock) => Box::new(TokioSeat(Arc::clone(lock), calls)),
-            Of::Ours(client) => {
+        let seat: Box<dyn Seat> = match &self.locks {
+            Locks::Tokio(lock) => Box::new(TokioSeat(Arc::clone(lock), calls)),
+            Locks::Ours(client) => {
                 let write = client.lock(key).wait_forever();
                 let read = write.clone().shared();
-                Box::new(OurSeat { read, write, calls })
+                Box::new(OurRwSeat { read, write, calls })
             }
         };
         Box::pin(async { Ok(seat) })
@@ -135,13 +135,13 @@ impl Seat for TokioSeat {
     }
 }
 
-struct OurSeat {
+struct OurRwSeat {
     read: Lock,
     write: Lock,
     calls: CallsOfTask,
 }
 
-impl Seat for OurSeat {
+impl Seat for OurRwSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
         Box::pin(async move {
             let is_shared = !self.calls.next_writes();

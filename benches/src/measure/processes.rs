@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub(super) const PROCESSES: u32 = 4;
-/// The number of tasks of each.
+/// The number of tasks of each process.
 pub(super) const TASKS: u32 = 4;
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {

@@ -222,7 +222,7 @@ impl Outcome {
     }
 }
 
-/// Returns when an owner is queued for the lock.
+/// Waits until an owner is queued for the lock.
 pub(crate) async fn until_queued(server: &RedisServer, key: &str) {
     let queue = format!("lock:{{{key}}}:queue");
     eventually(LONG, "an owner is queued", async || {

@@ -43,7 +43,10 @@ fn assert_untrusted(outcome: Result<LockClient, LockError>) {
 }
 
 /// Asserts that servers that ask for certificates let in only clients that show one and trust their authority. Returns such a client.
-pub(crate) async fn assert_known_and_shown(store: &StoreUrl, authority: &Authority) -> LockClient {
+pub(crate) async fn assert_lets_in_shown_certificates_only(
+    store: &StoreUrl,
+    authority: &Authority,
+) -> LockClient {
     let (certificate, key) = authority.client_certificate("billing");
     let shows_it = |builder: LockClientBuilder| {
         builder.tls_client_certificate(certificate.clone(), key.clone())
@@ -82,7 +85,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_the_clients_own() {
         .tls_of(&authority)
         .asks_for_certificates()
         .start();
-    let client = assert_known_and_shown(&server.tls_url().into(), &authority).await;
+    let client = assert_lets_in_shown_certificates_only(&server.tls_url().into(), &authority).await;
     // And again over new connections.
     assert!(server.kill_all_clients().await > 0);
     assert_works(&client).await;
@@ -160,7 +163,7 @@ async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certifi
     let cluster = RedisCluster::of(&node).await;
     for protocol in ["", "?protocol=resp2"] {
         let url = format!("{}{protocol}", cluster.tls_url()).into();
-        let client = assert_known_and_shown(&url, &authority).await;
+        let client = assert_lets_in_shown_certificates_only(&url, &authority).await;
         for master in 0..MASTERS {
             let lock = client.lock(cluster.key_at(master, "k").await);
             let guard = lock.acquire().await.expect("free");
@@ -170,13 +173,13 @@ async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certifi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_are_known_by_the_authority_and_shown_the_certificate() {
+async fn a_quorum_lets_in_only_clients_that_show_a_certificate() {
     let authority = Arc::new(Authority::new());
     let server = RedisServer::builder().tls_of(&authority);
     let server = server.asks_for_certificates();
     let three = [(); 3].map(|()| server.clone().start());
     let quorum = StoreUrl::quorum(three.each_ref().map(RedisServer::tls_url));
-    assert_known_and_shown(&quorum, &authority).await;
+    assert_lets_in_shown_certificates_only(&quorum, &authority).await;
 }
 
 /// Checks that the error names the option, and shows neither its value nor anything secret.

@@ -306,7 +306,7 @@ async fn announcement(proxy: &Proxy) -> (String, Vec<String>) {
     )
 }
 
-/// Where the token is in an announcement.
+/// The position of the token in an announcement.
 const TOKEN: usize = 6;
 
 #[tokio::test]
@@ -321,7 +321,7 @@ async fn observers_ignore_impossible_terms_and_drop_a_forged_one_once_the_leader
     let first = next_leader(&mut changes).await;
     assert_eq!(first.term, Some(term));
     let (channel, mut fields) = announcement(&proxy).await;
-    // An earlier term has ended, and of the others only the last one can be a term.
+    // An earlier term has ended, and only the last one is small enough for a token.
     for forged in [term.as_u64() - 1, u64::MAX, LARGEST + 1, LARGEST] {
         fields[TOKEN] = forged.to_string();
         let message = fields.join("\t");

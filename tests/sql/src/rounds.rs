@@ -137,7 +137,7 @@ impl Case {
     }
 }
 
-/// What rounds found.
+/// The counts of all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// How often a process was paused beyond its lease.

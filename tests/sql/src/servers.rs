@@ -4,7 +4,7 @@ use std::fs;
 
 use rlock_testkit::{
     LeashedChild, Pooler, PostgresServer,
-    package::{Directory, give},
+    package::{Directory, give_to_server_user},
 };
 
 use crate::session::{Database, UNPREPARED};
@@ -18,7 +18,7 @@ pub struct Server {
     runs: Runs,
 }
 
-/// What ends with a database. The directory is removed after the process has ended.
+/// The process and the directory of a database. The directory is removed after the process has ended.
 #[derive(Debug)]
 enum Runs {
     Postgres(PostgresServer),
@@ -58,7 +58,7 @@ impl Server {
         let data = directory.path().join("data");
         for path in [&data, &data.join("test")] {
             fs::create_dir(path).expect("the directory is writable");
-            give(path);
+            give_to_server_user(path);
         }
         let (port, child) = directory.launch("ready for connections", |port| {
             let mut mariadbd = directory.command("mariadbd");
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// Starts a pooler before this Postgres, which gives each transaction a session in turn. Returns it with its URL.
+    /// Starts a pooler in front of this Postgres, which gives each transaction a session in turn. Returns it with its URL.
     #[must_use = "it ends when it is dropped"]
     pub fn pooler(&self) -> (Pooler, String) {
         let Runs::Postgres(server) = &self.runs else {

@@ -16,7 +16,7 @@ use std::{
 
 use rlock_tests::mutants::{Mutant, TestName, catalogue, workspace};
 
-/// The number of copies. Most tests that notice a bug wait for a minute, for what does not come.
+/// The number of copies. Most tests that notice a bug fail only by a time-out of a minute.
 const JOBS: usize = 3;
 /// The seconds after which a build hangs, and a test.
 const BUILD_LIMIT: &str = "3600";

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Another event ends the wait.
 const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What all processes of a run have in common.
+/// The options that all processes of a run share.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     /// Each process has its own URLs, number and seed.

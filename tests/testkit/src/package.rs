@@ -25,17 +25,20 @@ pub struct Directory(PathBuf);
 impl Directory {
     /// Creates an empty directory.
     #[must_use = "it is deleted when it is dropped"]
-    #[allow(clippy::new_without_default, reason = "each is another")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "each call creates another directory"
+    )]
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("rlock-package-{}-{number}", process::id()));
         fs::create_dir(&path).expect("the directory for temporary files is writable");
-        give(&path);
+        give_to_server_user(&path);
         Self(path)
     }
 
-    /// Its path.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -96,7 +99,7 @@ impl Drop for Directory {
 }
 
 /// Gives a file to the user that servers run as.
-pub fn give(path: &Path) {
+pub fn give_to_server_user(path: &Path) {
     if geteuid().is_root() {
         chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may do that");
     }
@@ -112,5 +115,6 @@ fn find(program: &str) -> PathBuf {
     }
     let mut programs = directories.iter().map(|directory| directory.join(program));
     let found = programs.find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("{program} is not installed: `scripts/test-all` installs it"))
+    found
+        .unwrap_or_else(|| panic!("{program} is not installed: `scripts/test-all sql` installs it"))
 }

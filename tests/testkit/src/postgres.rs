@@ -16,7 +16,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::{
     Authority, LeashedChild, PATIENCE, Proxy, eventually,
-    package::{Directory, give},
+    package::{Directory, give_to_server_user},
 };
 
 /// What the log of a server says once it serves clients.
@@ -54,7 +54,7 @@ impl PostgresServer {
             authority.certify(directory);
             let key = directory.join("server.key");
             fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("it is ours");
-            give(&key);
+            give_to_server_user(&key);
         };
         Self::with(certify, &ENCRYPTED)
     }

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::ground::Ground;
 
-/// What has been used up to a time, or between two times. Processor time is that of all threads, in seconds.
+/// The resources that servers and clients have used up to a time, or between two times. Processor time is that of all threads, in seconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Spent {
     pub(crate) seconds: f64,

@@ -1,6 +1,7 @@
 //! Measures the cost of locks on the server.
 //!
-//! It measures processor time for a pair of acquire and release, a transfer and a renewal. It also measures the memory of held locks, of released locks, and of waiters.
+//! It measures processor time for a pair of acquire and release, a transfer and a renewal. It also measures the memory of held
+//! locks, of released locks, and of waiters.
 //! `docs/performance.md` has the figures.
 
 mod cost;

@@ -64,7 +64,7 @@ pub(crate) async fn measure(on: Kind, operations: u32, rounds: usize) -> Result<
 async fn show(ground: &Ground, rows: &[Row]) -> Result<()> {
     let masters = ground.masters();
     println!(
-        "redis-server {}, {} of them and {} replicas: for each one, as they count together",
+        "redis-server {}, {} masters, {} replicas; per operation, all masters added up",
         version(masters[0]).await?,
         masters.len(),
         ground.replicas().len()
@@ -166,7 +166,7 @@ async fn renewals(
     Ok(row)
 }
 
-/// Returns the number of renewals. Only renewals add an owner here, to see whether it is there.
+/// Returns the number of renewals. Counts them by HSETNX, because no other script calls it for exclusive locks.
 async fn renewed(ground: &Ground) -> u64 {
     let mut renewed = 0;
     for master in ground.masters() {

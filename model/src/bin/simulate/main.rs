@@ -48,7 +48,7 @@ struct Orders {
     /// The inputs of each seed.
     #[arg(long, default_value_t = 1_000_000)]
     inputs: u64,
-    /// Goes on with further seeds for this time.
+    /// Goes on with further seeds for this many seconds.
     #[arg(long, default_value_t = 0)]
     seconds: u64,
     /// The kind of world; drawn by the seed by default.
@@ -57,7 +57,7 @@ struct Orders {
     /// Prints how often each fault and each change of a phase occurred.
     #[arg(long)]
     coverage: bool,
-    /// The last lines of the trace of a failure. Zero looks for no smaller run.
+    /// Prints this many last lines of the trace of a failure. With 0, does not look for a smaller run.
     #[arg(long, default_value_t = 200)]
     lines: usize,
     /// Lets clients stay at a master that was replaced until it is demoted.

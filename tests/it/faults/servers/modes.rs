@@ -12,7 +12,7 @@ use crate::common::{LONG, client, ms, name};
 /// An owner of a client that is not connected.
 const GONE: &str = "00000000-0000-4000-8000-000000000001:1";
 
-/// The arguments that name the channels of waiters, and those which a release notifies.
+/// The arguments for waiters: the prefix of their channels, and which of them a release notifies.
 const WAITERS: [&str; 2] = ["lock:client:", "first"];
 const DAY: &str = "86400000";
 

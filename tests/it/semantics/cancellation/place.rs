@@ -135,7 +135,7 @@ impl Place {
     }
 }
 
-/// Connects a client that repeats no request, because the proxy loses none. No lock of it expires, and none is renewed.
+/// Connects a client that repeats no request, because the proxy loses none. Its locks neither expire nor are renewed.
 async fn connect(url: &str, reentry: Reentry) -> LockClient {
     let mut builder = builder()
         .default_lease(HOUR)

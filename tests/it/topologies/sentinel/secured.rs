@@ -6,7 +6,7 @@ use rlock_testkit::{Authority, Trio};
 
 use crate::{
     common::{LASTING, LONG, count},
-    security::certificates::assert_known_and_shown,
+    security::certificates::assert_lets_in_shown_certificates_only,
     topologies::{assert_soon_extended, hold_renewed},
 };
 
@@ -16,7 +16,7 @@ async fn everything_may_speak_tls_and_ask_for_certificates_and_passwords() {
     let trio = Trio::builder().tls(&authority).passwords();
     let trio = trio.silence(Duration::from_secs(2)).start().await;
     assert!(trio.url().starts_with("rediss-sentinel://"));
-    let client = assert_known_and_shown(&trio.url().into(), &authority).await;
+    let client = assert_lets_in_shown_certificates_only(&trio.url().into(), &authority).await;
     let guard = hold_renewed(&client, "k").await;
     assert_eq!(count(&trio.master, &guard).await, Some(1));
     trio.replica.catch_up_with(&trio.master).await;
