@@ -71,8 +71,8 @@ pub(crate) struct Lock {
     pub(crate) renewed: u64,
     /// Until when this includes holds that begin: at a quorum, a fault may hit a part of a grant.
     pub(crate) void_until: u64,
-    /// The owner that each server knew at the last audit, and since when its client did not know it.
-    pub(crate) owners: Vec<(String, u64)>,
+    /// The owner that each server knew at the last audit, and the first audit at which its client did not know it.
+    pub(crate) owners: Vec<(String, Option<u64>)>,
     /// Since when each server, which is up, has lacked the lock of a present hold although it was free there.
     pub(crate) lacks: Vec<u64>,
     /// Until when it stays taken after the last hold.

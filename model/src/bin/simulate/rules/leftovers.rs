@@ -60,12 +60,14 @@ impl World {
         let (last, since) = &mut lock.owners[server];
         if *last != owner {
             (*last, lock.moved) = (owner, lock.moved.max(now));
-            *since = now;
+            *since = None;
         }
         if may_be_left || !is_gone || is_down {
-            *since = now;
+            *since = None;
+            return;
         }
-        let orphaned = now - *since;
+        // The client may have forgotten it just now, because in worlds of long leases the audit before may be long ago.
+        let orphaned = now - *since.get_or_insert(now);
         if orphaned > LONGEST_ORPHANED {
             let orphaned = Duration::from_nanos(orphaned);
             let what = format!("{key}: server {server} has an owner that is gone for {orphaned:?}");
