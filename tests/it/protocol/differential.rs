@@ -448,6 +448,21 @@ fn replays(operations: &[Operation]) {
     replay(&mut Scripted::new(&server), operations);
 }
 
+#[test]
+fn a_reader_whose_lease_has_ended_is_not_renewed_while_another_one_reads() {
+    let reader = |client| Claim {
+        owner: owner(client, 0, LockMode::Shared),
+        ..claim(0, client)
+    };
+    replays(&[
+        request(&[reader(0)], false),
+        Operation::Pass(LEASE * 2 / 3),
+        request(&[reader(1)], false),
+        Operation::Pass(LEASE * 2 / 3),
+        Operation::Renew(vec![Renewal::of(reader(0))], LEASE),
+    ]);
+}
+
 /// A proxy may repeat an acquire after the release.
 #[test]
 fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
