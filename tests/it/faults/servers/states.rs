@@ -1,6 +1,8 @@
 //! One Redis server in every state that it can be in, and all URLs that reach it.
 
-use rlock_core::{LockClient, LostCause};
+use std::time::SystemTime;
+
+use rlock_core::{LockClient, LostCause, fencing::token_at};
 use rlock_testkit::{Proxy, RedisServer, assert_taken, eventually, within};
 
 use crate::common::{
@@ -59,7 +61,7 @@ async fn a_restart_without_data_is_noticed_and_tokens_keep_growing() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(HOUR);
-    let mut last = 0;
+    let (mut last, began) = (0, SystemTime::now());
     for round in 0..2 {
         let guard = lock.acquire().await.expect("free");
         let token = guard.token().as_u64();
@@ -75,7 +77,10 @@ async fn a_restart_without_data_is_noticed_and_tokens_keep_growing() {
         let outcome = guard.release().await;
         assert_eq!(cause_of(outcome), Some(LostCause::Removed));
     }
-    assert!(lock.acquire().await.expect("free").token().as_u64() > last);
+    // Unlike `client`, a client that has seen no token tells the server none.
+    let fresh = connect(&server.url()).await.lock("k").acquire().await;
+    let token = fresh.expect("free").token();
+    assert!(token.as_u64() > last && token > token_at(began), "{token}");
 }
 
 #[tokio::test]
