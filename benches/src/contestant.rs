@@ -11,6 +11,7 @@ mod ours_on_each;
 mod postgres;
 mod raw;
 mod raw_on_all;
+mod redis_lock;
 mod rlock;
 mod rslock;
 mod rw_lock;
@@ -88,6 +89,7 @@ pub(crate) enum Kind {
     Rlock,
     AsyncRedisLock,
     DistributedLock,
+    RedisLock,
     /// Two prepared statements with the same writes in Postgres.
     PostgresFloor,
     /// An advisory lock of Postgres.
@@ -98,11 +100,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const PEERS: [Self; 4] = [
+    pub(crate) const PEERS: [Self; 5] = [
         Self::Rslock,
         Self::Rlock,
         Self::AsyncRedisLock,
         Self::DistributedLock,
+        Self::RedisLock,
     ];
 
     pub(crate) const POSTGRES_PEERS: [Self; 3] = [
@@ -137,6 +140,7 @@ impl Kind {
             Self::Rlock => "rlock",
             Self::AsyncRedisLock => "async-redis-lock",
             Self::DistributedLock => "distributed-lock",
+            Self::RedisLock => "redis-lock",
             Self::PostgresFloor => "two statements",
             Self::PgAdvisoryLock => "sqlx, PgAdvisoryLock",
             Self::DistributedLockPostgres => "distributed-lock-postgres",
@@ -208,6 +212,7 @@ impl Kind {
             Self::DistributedLock => {
                 Box::new(distributed_lock::Distributed::connect(url, lease).await?)
             }
+            Self::RedisLock => Box::new(redis_lock::RedisLock::connect(url, lease).await?),
             Self::PostgresFloor => Box::new(Postgres::connect(url, postgres::FLOOR).await?),
             Self::PgAdvisoryLock => Box::new(Postgres::connect(url, postgres::SQLX).await?),
             Self::DistributedLockPostgres => {

@@ -12,13 +12,15 @@ const WORSE: f64 = 1.1;
 /// lacks are left out, and so are those without a floor.
 pub(crate) fn worse(all: &[Results], earlier: &str) -> Result<Vec<String>> {
     let earlier: Value = serde_json::from_str(earlier).context("not the figures of a run")?;
+    let figures =
+        (earlier["figures"].as_array()).context("not the figures of a run of this program")?;
     let mut lines = Vec::new();
     for results in all {
         let ours = |kind: &&Kind| kind.is_ours() && **kind != results.floor;
         for &kind in results.contestants.iter().filter(ours) {
             for &metric in results.metrics.iter().filter(|metric| metric.compares()) {
                 let now = results.ratio(kind, metric);
-                let Some(then) = ratio(&earlier, results, kind, metric) else {
+                let Some(then) = ratio(figures, results, kind, metric) else {
                     continue;
                 };
                 let factor = if metric.more_is_better() {
@@ -43,7 +45,7 @@ pub(crate) fn worse(all: &[Results], earlier: &str) -> Result<Vec<String>> {
 }
 
 /// Returns the ratio to the floor in the earlier run, if it has one.
-fn ratio(earlier: &Value, results: &Results, kind: Kind, metric: Metric) -> Option<f64> {
+fn ratio(figures: &[Value], results: &Results, kind: Kind, metric: Metric) -> Option<f64> {
     let row = json!({
         "scenario": results.scenario,
         "network": results.network,
@@ -51,8 +53,8 @@ fn ratio(earlier: &Value, results: &Results, kind: Kind, metric: Metric) -> Opti
         "metric": metric,
     });
     let row = row.as_object()?;
-    let mut figures = earlier["figures"].as_array()?.iter();
-    let figure = figures.find(|figure| row.iter().all(|(name, value)| figure[name] == *value))?;
+    let figure =
+        (figures.iter()).find(|figure| row.iter().all(|(name, value)| figure[name] == *value))?;
     figure["ratio_to_floor"].as_f64()
 }
 

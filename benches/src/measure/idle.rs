@@ -46,7 +46,8 @@ async fn measure(plan: &Plan, idle: &Idle<'_>) -> Result<Results> {
     let mut results = plan.results(Kind::Pexpire);
     results.apart = !idle.together;
     let mut first = vec![Kind::Pexpire, Kind::PexpireScript, Kind::Ours];
-    let mut later = idle.peers.to_vec();
+    let renewing = idle.peers.iter().copied();
+    let mut later: Vec<Kind> = renewing.filter(|kind| *kind != Kind::RedisLock).collect();
     if idle.together {
         first.append(&mut later);
     }
