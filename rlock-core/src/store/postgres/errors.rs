@@ -124,8 +124,11 @@ pub(super) fn classify_end(error: &Error) -> StoreError {
 
 /// Returns whether the session has ended with this error.
 fn ends_session(error: &Error) -> bool {
-    let code = error.code().map(SqlState::code);
-    code.is_none_or(|code| ENDING.iter().any(|ending| code.starts_with(ending)))
+    error.code().is_none_or(is_ending)
+}
+
+fn is_ending(code: &SqlState) -> bool {
+    ENDING.iter().any(|ending| code.code().starts_with(ending))
 }
 
 /// Returns whether the request may succeed over the next session: because this one has ended, because the next one may lead to a
@@ -178,4 +181,25 @@ fn text(error: &Error) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SqlState, is_ending};
+
+    #[test]
+    fn a_session_ends_with_a_lost_connection_a_shutdown_and_the_server_s_time_outs() {
+        for (code, ends) in [
+            ("08006", true),
+            ("57P01", true),
+            ("25P03", true),
+            ("25P04", true),
+            ("57014", false), // a cancelled statement
+            ("25006", false), // a standby
+            ("25P02", false),
+            ("40001", false),
+        ] {
+            assert_eq!(is_ending(&SqlState::from_code(code)), ends, "{code}");
+        }
+    }
 }
