@@ -88,7 +88,7 @@ impl Server {
         let Runs::Postgres(server) = &self.runs else {
             panic!("there is a pooler of Postgres only")
         };
-        let pooler = Pooler::of_transactions(server);
+        let pooler = Pooler::of_transactions_that_ignores(server, "extra_float_digits");
         let url = pooler.url() + UNPREPARED;
         (pooler, url)
     }
