@@ -48,6 +48,20 @@ async fn an_extension_without_a_reply_leaves_the_hold_what_was_confirmed() {
 }
 
 #[tokio::test]
+async fn a_shorter_lease_counts_at_once_even_if_the_store_is_down() {
+    let (clock, client) = clocked();
+    let guard = client.lock("k").lease(HOUR).acquire().await.expect("free");
+    let _outage = simulate_outage(&client).expect("the embedded store");
+    guard
+        .extend(LEASE)
+        .await
+        .expect_err("the store does not confirm it");
+    assert!(guard.valid_for() <= LEASE && guard.check().is_ok());
+    clock.advance(LEASE);
+    assert!(!guard.is_valid() && guard.check().is_err());
+}
+
+#[tokio::test]
 async fn an_extension_whose_future_is_dropped_leaves_a_hold_that_can_be_extended() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);

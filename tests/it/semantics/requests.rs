@@ -11,7 +11,11 @@ use rlock_testkit::{eventually, within};
 use tokio::sync::oneshot;
 
 use crate::{
-    common::{LASTING, LONG, begin, connect, here, on_tokio_clock, running, two_clients},
+    common::{
+        LASTING, LONG, begin, connect, here, hold,
+        log::{keep_log, logged_with},
+        on_tokio_clock, running, two_clients,
+    },
     leases::clock::HOUR,
 };
 
@@ -88,6 +92,28 @@ async fn a_lock_whose_release_was_requested_is_not_retained() {
     lock.run(async {}).await.expect("free");
     let info = client.inspect("k").await.expect("a reply");
     assert!(info.expect("retained").retained);
+    // No call uses it now, so the client releases it at once.
+    ask(&client, "k").await;
+    assert_eq!(client.inspect("k").await.expect("a reply"), None);
+}
+
+#[tokio::test]
+async fn the_holder_logs_who_asks_for_its_lock() {
+    keep_log();
+    let store = "memory:logged-requests";
+    let holder = connect(store).await;
+    let operator = LockClient::builder().service("operations", "7");
+    let operator = operator.connect(store).await.expect("a client");
+    let guard = hold(&holder, "asked-for").await;
+    ask(&operator, "asked-for").await;
+    let logged = "another client requests the release of the lock";
+    let lines = logged_with(&[logged, "key=asked-for "]);
+    let [line] = &lines[..] else {
+        panic!("one line: {lines:#?}")
+    };
+    for said in ["INFO", "by=\"`operations` on `", &guard.owner()] {
+        assert!(line.contains(said), "{line}");
+    }
 }
 
 #[tokio::test]

@@ -3,19 +3,40 @@
 use std::time::{Duration, SystemTime};
 
 use rlock_core::{
-    LockClient, LockError, LostCause, StoreUrl,
+    DrainOutcome, LockClient, LockError, LostCause, StoreUrl,
     once::Once,
     testing::{Clock, simulate_loss, simulate_outage, use_clock, use_tokio_clock},
 };
 use rlock_testkit::{RedisServer, eventually, within};
+use tokio::time::Instant;
 
 use crate::{
     common::{
-        LONG, acquiring, assert_refused, assert_soon_waits, cause_of, client, its_turn, ms,
-        on_tokio_clock,
+        LONG, acquiring, assert_lost, assert_refused, assert_soon_waits, begin, cause_of, client,
+        its_turn, ms, on_tokio_clock, two_clients,
     },
     leases::clock::HOUR,
 };
+
+#[tokio::test]
+async fn a_loss_that_another_client_simulates_is_noticed_at_once_and_the_next_waiter_has_the_lock()
+{
+    let [client, other] = two_clients("memory:revoked").await;
+    for renews in [true, false] {
+        // Neither the end of the lease nor a renewal finds the loss.
+        let lock = client.lock("k").lease(HOUR).watchdog(renews);
+        let guard = lock.acquire().await.expect("free");
+        let mut waiting = Box::pin(client.lock("k").wait(LONG).acquire());
+        begin(&mut waiting).await;
+        assert!(simulate_loss(&other, "k").expect("the embedded store"));
+        assert_lost(&guard, LONG, LostCause::Removed).await;
+        let next = within(LONG, "its turn", waiting).await.expect("free");
+        assert!(next.token() > guard.token());
+        assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
+        let released = next.release().await;
+        released.expect("the loss of another is not its own");
+    }
+}
 
 #[tokio::test]
 async fn no_loss_is_simulated_of_a_free_lock_nor_during_an_outage() {
@@ -67,6 +88,22 @@ async fn clients_that_share_a_store_wait_by_its_paused_clock() {
     let waiter = waiter.expect("the lease ends before the wait does");
     assert!(!held.is_valid());
     waiter.release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_and_a_drain_go_by_the_paused_clock() {
+    let client = on_tokio_clock("memory:").await;
+    let night = client.lock("night").min_hold(HOUR);
+    let kept = night.acquire().await.expect("free");
+    kept.release().await.expect("held");
+    assert!(night.try_acquire().await.expect("a reply").is_none());
+    tokio::time::advance(HOUR).await;
+    let later = night.try_acquire().await.expect("a reply");
+    let _later = later.expect("free after an hour");
+    let began = Instant::now();
+    let drained = client.drain(HOUR).await.expect("in good order");
+    assert_eq!(drained, DrainOutcome::Interrupted { locks: 1 });
+    assert!(began.elapsed() >= HOUR);
 }
 
 /// Returns a client that goes by this clock.

@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{
-    Proxy, RedisCluster, assert_taken, eventually,
+    PostgresServer, Proxy, RedisCluster, assert_taken, eventually,
     simultaneous::{acquire_all, release_all},
     within,
 };
@@ -213,4 +213,20 @@ async fn eight_clients_of_a_quorum_that_wait_for_one_key_all_get_it_soon() {
     join_all(waiting).await;
     is_over.store(true, Ordering::Release);
     within(LONG, "it ends", comes_back).await.expect("no panic");
+}
+
+/// The server waits for the row for less than this lease.
+#[tokio::test]
+#[ignore = "scripts/test-all timing"]
+async fn a_lock_with_a_short_lease_outlives_a_kept_row_of_another_one_of_its_client() {
+    let server = PostgresServer::start();
+    let client = connect(&server.url()).await;
+    let lease = ms(1000);
+    let [kept, other] = ["kept", "other"].map(|key| client.lock(key).lease(lease));
+    let kept = kept.acquire().await.expect("free");
+    let other = other.acquire().await.expect("free");
+    let _session = server.keep_row("lock:{kept}").await;
+    within(LONG, "the row cannot be renewed", kept.lost()).await;
+    tokio::time::sleep(lease * 2).await;
+    assert!(other.is_valid());
 }

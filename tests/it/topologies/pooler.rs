@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::future::join_all;
 use rlock_core::{
-    LockClient,
+    LockClient, LostCause,
     diagnose::{self, Severity},
 };
 use rlock_testkit::{Pooler, PostgresServer, eventually};
@@ -22,7 +22,7 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use super::postgres::{connect_to as connect, enqueued};
 use crate::common::{
-    LONG, connect_with, its_turn,
+    LONG, assert_lost, connect_with, its_turn,
     log::{keep_log, logged_of},
     ms,
 };
@@ -75,6 +75,18 @@ async fn a_pooler_of_transactions_is_named_once_and_its_sessions_are_left_as_the
             Some("enable_seqscan=on lock_timeout=0 plan_cache_mode=auto")
         );
     }
+}
+
+/// No message reports the loss.
+#[tokio::test]
+async fn a_renewal_through_a_pooler_finds_that_the_lock_was_deleted() {
+    let server = PostgresServer::start();
+    let pooler = Pooler::of_transactions(&server);
+    let client = connect(&pooler.url()).await;
+    let guard = client.lock("k").lease(ms(9000)).acquire().await;
+    let guard = guard.expect("free");
+    assert!(server.delete("lock:{k}").await);
+    assert_lost(&guard, LONG, LostCause::Removed).await;
 }
 
 #[tokio::test]
