@@ -304,11 +304,11 @@ pub(crate) async fn assert_soon_queued(server: &RedisServer, key: &str, waiting:
     .await;
 }
 
-/// Waits until one owner is queued for the lock, as the store shows it to this client.
-pub(crate) async fn assert_soon_waits(client: &LockClient, key: &str) {
-    eventually(LONG, "an owner is queued", async || {
+/// Waits until this many owners are queued for the lock, as the store shows them to this client.
+pub(crate) async fn assert_soon_waits(client: &LockClient, key: &str, waiting: usize) {
+    eventually(LONG, "the waiters are queued", async || {
         let info = client.inspect(key).await.expect("a reply");
-        info.is_some_and(|info| info.queued_owners.len() == 1)
+        info.is_some_and(|info| info.queued_owners.len() == waiting)
     })
     .await;
 }

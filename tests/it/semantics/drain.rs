@@ -88,7 +88,7 @@ async fn a_call_that_waits_for_another_client_is_served_or_fails_when_the_time_e
         let [one, other] = [patient(store).await, patient(store).await];
         let guard = hold(&other, "k").await;
         let waiting = acquiring(one.lock("k").wait(LONG * 3));
-        assert_soon_waits(&other, "k").await;
+        assert_soon_waits(&other, "k", 1).await;
         let time = if is_released { LONG * 3 } else { ms(300) };
         let draining = draining(&one, time).await;
         if is_released {

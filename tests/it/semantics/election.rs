@@ -96,7 +96,7 @@ async fn a_leader_that_resigns_for_a_candidate_that_waits_leaves_no_gap_for_obse
     let mut leader = one.election("scheduler").campaign().await.expect("free");
     for next in [&other, &one].into_iter().cycle().take(10) {
         let candidate = tokio::spawn(next.election("scheduler").campaign());
-        assert_soon_waits(&observer, "scheduler").await;
+        assert_soon_waits(&observer, "scheduler", 1).await;
         while leader_of(&mut changes).await.term != Some(leader.token()) {}
         leader.resign().await.expect("led");
         leader = candidate.await.expect("no panic").expect("leads");
@@ -258,7 +258,7 @@ async fn a_client_that_drains_begins_no_term_and_asks_its_leaders_to_resign() {
     }));
     begins.await.expect("it leads");
     let candidate = tokio::spawn(other.election("scheduler").campaign());
-    assert_soon_waits(&other, "scheduler").await;
+    assert_soon_waits(&other, "scheduler", 1).await;
     let drained = other.drain(LONG).await;
     assert_eq!(drained.expect("a reply"), DrainOutcome::Completed);
     let error = candidate.await.expect("no panic").unwrap_err();

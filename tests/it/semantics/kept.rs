@@ -67,7 +67,7 @@ async fn blocking_work_of_a_cancelled_call_overlaps_the_next_holder_unless_it_ha
 
         let mut with = work_of_a_cancelled_call(lock, true).await;
         let waiting = acquiring(next);
-        assert_soon_waits(&other, "k").await;
+        assert_soon_waits(&other, "k", 1).await;
         assert!(with.ended.try_recv().is_err(), "the work still runs");
         with.end.send(()).expect("it runs");
         its_turn(waiting).await.release().await.expect("held");

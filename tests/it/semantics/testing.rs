@@ -123,7 +123,7 @@ async fn a_lease_ends_when_the_clock_passes_its_end_and_the_next_waiter_has_the_
         let guard = one.lock("k").watchdog(renews).acquire().await;
         let guard = guard.expect("free");
         let waiting = acquiring(other.lock("k").wait(HOUR * 2));
-        assert_soon_waits(&one, "k").await;
+        assert_soon_waits(&one, "k", 1).await;
         clock.advance(HOUR);
         assert!(!guard.is_valid());
         let cause = within(LONG, "the loss is reported", guard.lost()).await;

@@ -18,13 +18,12 @@ mod unpicked;
 use std::time::Duration;
 
 use rlock_core::LockClient;
-use rlock_testkit::eventually;
 
 pub(crate) use self::{
     elections::*, extended::*, holders::*, locks::*, many::*, modes::*, queue::*, requests::*,
     ticks::*, unpicked::*,
 };
-use crate::common::LONG;
+use crate::common::{LONG, assert_soon_waits};
 
 async fn owner(client: &LockClient, key: &str) -> Option<String> {
     let info = client.inspect(key).await.expect("a reply");
@@ -41,11 +40,7 @@ pub(crate) async fn assert_soon_queued(
     if !has_queue {
         return tokio::time::sleep(Duration::from_millis(150)).await;
     }
-    eventually(LONG, "the waiters are queued", async || {
-        let info = client.inspect(key).await.expect("a reply");
-        info.is_some_and(|info| info.queued_owners.len() == waiting)
-    })
-    .await;
+    assert_soon_waits(client, key, waiting).await;
 }
 
 /// Runs the suite over a topology: all of it, or only the tests that depend on the connections rather than on the rules of locks. The

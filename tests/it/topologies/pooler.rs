@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-use super::postgres::{connect_to as connect, enqueued};
+use super::postgres::{connect_to as connect, waiting_at};
 use crate::common::{
     LONG, assert_lost, connect_with, its_turn,
     log::{keep_log, logged_of},
@@ -34,7 +34,7 @@ const LISTENERS: &str =
 /// Releases a lock for which the other client waits.
 async fn hand_off(one: &LockClient, other: &LockClient) {
     let guard = one.lock("k").acquire().await.expect("free");
-    let waiter = enqueued(other, 1).await;
+    let waiter = waiting_at(other, 1).await;
     guard.release().await.expect("held");
     its_turn(waiter).await.release().await.expect("held");
 }
@@ -102,7 +102,7 @@ async fn a_client_that_knows_the_server_listens_past_the_pooler() {
         hand_off(&one, &other).await;
         assert_eq!(server.number(LISTENERS).await, 2);
         let guard = one.lock("k").acquire().await.expect("free");
-        let waiter = enqueued(&other, 1).await;
+        let waiter = waiting_at(&other, 1).await;
         let polls = "SELECT count(*) FROM rlock.waiter WHERE polls_until IS NOT NULL";
         assert_eq!(server.number(polls).await, 0);
         guard.release().await.expect("held");
@@ -132,7 +132,7 @@ async fn a_waiter_that_polls_no_more_costs_the_next_one_a_grace_period_at_most()
     server.execute(&gone(silent, "- interval '1 s'")).await;
     let present = "b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:2";
     server.execute(&gone(present, "+ interval '1 h'")).await;
-    let waiter = enqueued(&other, 3).await;
+    let waiter = waiting_at(&other, 3).await;
     guard.release().await.expect("held");
     let held = "SELECT count(*) FROM rlock.holder WHERE owner LIKE '%:1'";
     assert_eq!(server.number(held).await, 0);
@@ -148,8 +148,8 @@ async fn clients_with_a_pooler_and_without_one_wait_in_one_queue() {
     hand_off(&listens, &polls).await;
     hand_off(&polls, &listens).await;
     let guard = listens.lock("k").acquire().await.expect("free");
-    let first = enqueued(&polls, 1).await;
-    let second = enqueued(&connect(&server.url()).await, 2).await;
+    let first = waiting_at(&polls, 1).await;
+    let second = waiting_at(&connect(&server.url()).await, 2).await;
     guard.release().await.expect("held");
     let first = its_turn(first).await;
     assert!(!second.is_finished());

@@ -10,8 +10,10 @@ use futures_util::{StreamExt as _, future::join_all};
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{Authority, PostgresServer, eventually};
 
-use super::{assert_soon_extended, conformance::assert_soon_queued};
-use crate::common::{Acquiring, LONG, acquiring, assert_lost, assert_refused, its_turn};
+use super::assert_soon_extended;
+use crate::common::{
+    Acquiring, LONG, acquiring, assert_lost, assert_refused, assert_soon_waits, its_turn,
+};
 
 /// A lease that a restart of the server does not outlast, and that is renewed within a test.
 const LEASE: Duration = Duration::from_secs(30);
@@ -36,9 +38,9 @@ async fn try_connect(url: &str) -> Result<LockClient, LockError> {
 }
 
 /// Starts a call that waits for `k`, and returns once this many do.
-pub(super) async fn enqueued(client: &LockClient, place: usize) -> Acquiring {
+pub(super) async fn waiting_at(client: &LockClient, place: usize) -> Acquiring {
     let waiting = acquiring(client.lock("k").wait(LONG));
-    assert_soon_queued(true, client, "k", place).await;
+    assert_soon_waits(client, "k", place).await;
     waiting
 }
 
@@ -51,7 +53,7 @@ async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
     let gone = "INSERT INTO rlock.waiter (key, owner, since)
         VALUES ('lock:{k}', 'b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:1', clock_timestamp())";
     server.execute(gone).await;
-    let waiter = enqueued(&other, 2).await;
+    let waiter = waiting_at(&other, 2).await;
     guard.release().await.expect("it is held");
     let info = one
         .inspect("k")

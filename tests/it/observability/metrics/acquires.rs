@@ -21,7 +21,7 @@ fn durations(lock: &str, outcome: &str) -> Vec<f64> {
 }
 
 /// Returns two clients of one embedded store.
-async fn two_clients() -> (LockClient, LockClient) {
+async fn clients_of_a_store() -> (LockClient, LockClient) {
     static STORES: AtomicU64 = AtomicU64::new(0);
     let store = STORES.fetch_add(1, Ordering::Relaxed);
     let url = format!("memory:metrics-{store}");
@@ -51,7 +51,7 @@ async fn each_outcome_of_an_acquire_is_recorded_with_its_duration() {
     const LOCK: &str = "outcomes:<id>";
     const WAIT: Duration = Duration::from_millis(100);
     keep_metrics();
-    let (one, other) = two_clients().await;
+    let (one, other) = clients_of_a_store().await;
     let lock = |client: &LockClient| client.lock("outcomes:1").label(LOCK).lease(LASTING);
     let guard = lock(&one).acquire().await.expect("free");
     assert_eq!(durations(LOCK, "granted").len(), 1);
@@ -111,7 +111,7 @@ async fn an_arrival_is_counted_by_what_brought_the_lock() {
     const MESSAGE: &str = "by-message:<id>";
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
-    for (one, other) in [two_clients().await, (one, other)] {
+    for (one, other) in [clients_of_a_store().await, (one, other)] {
         let pass = async |name, client: &LockClient, watchdog| {
             let lock = |client: &LockClient| client.lock(name).label(name).lease(LASTING);
             let guard = lock(&one).acquire().await.expect("free");

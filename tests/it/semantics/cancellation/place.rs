@@ -7,7 +7,7 @@ use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use super::cut::{Cut, When};
 use crate::{
-    common::{LONG, builder, only_tokens_are_left},
+    common::{LONG, assert_soon_waits, builder, only_tokens_are_left},
     leases::clock::HOUR,
 };
 
@@ -112,11 +112,7 @@ impl Place {
 
     /// Waits until this many owners are queued for the lock.
     pub(crate) async fn assert_soon_queued(&self, key: &str, count: usize) {
-        eventually(LONG, "the waiters are queued", async || {
-            let info = self.other.inspect(key).await.expect("a reply");
-            info.is_some_and(|info| info.queued_owners.len() == count)
-        })
-        .await;
+        assert_soon_waits(&self.other, key, count).await;
     }
 
     /// Checks that there is no lock and no place in the queue, and that both clients can acquire.

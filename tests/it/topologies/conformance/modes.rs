@@ -11,7 +11,7 @@ use rlock_testkit::{Place, Witness, eventually, within};
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::{LONG, answered, assert_soon_queued, assert_taken_away};
-use crate::common::{acquiring, its_turn};
+use crate::common::{acquiring, assert_soon_waits, its_turn};
 
 fn reader(client: &LockClient) -> Lock {
     client.lock("k").wait(LONG).shared()
@@ -43,7 +43,7 @@ impl Waiting {
         let mut waiting = Self::default();
         for (lock, name) in calls {
             waiting.add(lock, name).await;
-            assert_soon_queued(true, observer, "k", waiting.tasks.len()).await;
+            assert_soon_waits(observer, "k", waiting.tasks.len()).await;
         }
         waiting
     }

@@ -8,7 +8,7 @@ use rlock_core::{
 };
 use rlock_testkit::{PostgresServer, assert_taken, eventually};
 
-use super::{super::assert_soon_extended, connect, enqueued, try_connect};
+use super::{super::assert_soon_extended, connect, try_connect, waiting_at};
 use crate::common::{LONG, assert_refused, assert_unavailable, its_turn};
 
 /// Returns the SQL of a migration.
@@ -100,7 +100,7 @@ async fn clients_of_two_versions_share_the_locks_while_a_service_is_upgraded() {
     assert_eq!(server.number(acquires).await, 2);
     assert_taken(&new, "k").await;
     assert_soon_extended(&guard).await;
-    let waiter = enqueued(&new, 1).await;
+    let waiter = waiting_at(&new, 1).await;
     guard.release().await.expect("it is held");
     drop(its_turn(waiter).await);
 }
