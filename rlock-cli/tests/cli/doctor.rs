@@ -282,6 +282,19 @@ async fn a_connection_that_fails_is_reported_with_the_way_out() {
 }
 
 #[tokio::test]
+async fn the_permissions_of_the_prefix_count() {
+    let rules = format!("{LOCKER} resetkeys ~billing:*");
+    let server = RedisServer::builder().acl_user("locker", &rules).start();
+    if major(&server).await < 7 {
+        return;
+    }
+    let url = server.url_as("locker", "s3cret");
+    run(&url, &["doctor", "--prefix", "billing:"])
+        .await
+        .exits(0);
+}
+
+#[tokio::test]
 async fn the_older_protocol_and_a_replica_are_reported() {
     let (server, replica) = (RedisServer::start(), RedisServer::start());
     let url = format!("{}?protocol=resp2", server.url());

@@ -255,6 +255,22 @@ async fn a_leader_is_shown_with_its_term_and_its_value() {
     while !top.line().await.contains(&shown) {}
 }
 
+#[tokio::test]
+async fn a_value_of_a_kilobyte_is_announced_and_a_longer_one_exits_with_64() {
+    let server = RedisServer::start();
+    let (longest, longer) = ("x".repeat(1024), "x".repeat(1025));
+    let mut leader = electing(&server, &["--value", &longest], LEAD);
+    term(&mut leader).await;
+    run_until(&server, &["leader", "a"], &format!(", value {longest}")).await;
+    // A list is not as wide as the value.
+    let list = run_until(&server, &["ls"], "[xxx").await.output;
+    assert!(list[0].chars().count() < 200, "{list:?}");
+    let words = ["elect", "a", "--value", &longer, "--", "true"];
+    let outcome = run(&server, &words).await.exits(64);
+    let text = "a leader announces at most 1,024 bytes";
+    assert!(outcome.log.contains(text), "{outcome:?}");
+}
+
 /// Reads lines of an observer until this term or a later one. Terms are in order. Returns whether it has seen that there
 /// is no leader.
 async fn until_term(observer: &mut Running, term: u64) -> bool {

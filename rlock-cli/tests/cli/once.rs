@@ -98,6 +98,25 @@ async fn the_tick_and_the_lock_are_in_the_environment_of_the_command() {
 }
 
 #[tokio::test]
+async fn a_call_long_before_a_tick_or_a_year_after_it_is_an_error() {
+    let unused = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    let future = tick_at(3700);
+    for options in [&[][..], &["--again"]] {
+        let outcome = run(&unused, &call(&future, options, "echo ran")).await;
+        has_not_run(&outcome, 64, "window of 1h, is too far ahead");
+    }
+    for tick in ["@0", "@20261127", "2024-02-29T02:00Z"] {
+        let outcome = run(&unused, &call(tick, &["--retry"], "echo ran")).await;
+        has_not_run(&outcome, 64, "is more than a year ago");
+    }
+    let server = RedisServer::start();
+    has_run(&called(&server, "@0", &["--again"]).await);
+    let soon = tick_at(3500);
+    has_run(&called(&server, &soon, &[]).await);
+    has_not_run(&called(&server, &soon, &["-v"]).await, 0, "is done");
+}
+
+#[tokio::test]
 async fn a_tick_after_its_window_is_missed_unless_the_store_has_a_record() {
     let server = RedisServer::start();
     let past = tick_at(-3700);
@@ -131,6 +150,11 @@ async fn a_tick_after_its_window_is_missed_unless_the_store_has_a_record() {
     for options in [&[][..], &["--retry"], &["-q"], &["-E", "0"]] {
         has_not_run(&called(&server, &past, options).await, 69, "");
     }
+    // It waits for the store until the window has ended.
+    let now = tick_at(0);
+    let words = ["once", "a", "--retry", "--window", "2s", "--tick", &now];
+    let outcome = run(&server, &[&words[..], &["--", "echo", "ran"]].concat()).await;
+    has_not_run(&outcome, 69, "");
 }
 
 #[tokio::test]

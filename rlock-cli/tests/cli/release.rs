@@ -23,7 +23,12 @@ async fn release_without_a_terminal_requires_yes() {
     let holder = hold(&server, &["-k", "order:42"]).await;
     for way in WAYS {
         let outcome = release(&server, way).await.exits(64);
-        assert!(outcome.log.contains("--yes"), "{way:?}: {outcome:?}");
+        let yes = if way == ["--ask"] {
+            "`--yes` sends the request"
+        } else {
+            "`--yes` releases the lock"
+        };
+        assert!(outcome.log.contains(yes), "{way:?}: {outcome:?}");
     }
     assert!(server.exists("lock:{order:42}").await, "still held");
     holder.end().await.exits(0);

@@ -2,7 +2,7 @@
 
 use rlock_testkit::RedisServer;
 
-use crate::common::{Running, run, run_until, start};
+use crate::common::{Running, rlock, run, run_until, start};
 
 /// Starts a run that holds two locks, until its input ends.
 async fn holding(url: &str, options: &[&str]) -> Running {
@@ -42,6 +42,17 @@ async fn shows(url: &str) {
         .await
         .exits(0);
     holder.end().await.exits(124);
+}
+
+#[tokio::test]
+async fn a_server_by_tls() {
+    let server = RedisServer::builder().tls().start();
+    let mut command = rlock(&server.tls_url(), &["run", "-k", "a", "--", "echo", "ran"]);
+    command
+        .env("SSL_CERT_FILE", server.ca_path())
+        .env_remove("SSL_CERT_DIR");
+    let outcome = Running::start(command).end().await.exits(0);
+    assert_eq!(outcome.output, ["ran"], "{outcome:?}");
 }
 
 #[tokio::test]
