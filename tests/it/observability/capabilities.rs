@@ -122,6 +122,19 @@ async fn the_error_for_a_proxy_that_ignores_or_cuts_hello_names_the_older_protoc
 }
 
 #[tokio::test]
+async fn every_script_that_a_client_calls_has_a_key() {
+    let server = RedisServer::start();
+    let mut watch = server.watch_commands().await;
+    live(&connect(&server.url()).await).await;
+    let seen = watch.seen().await.iter();
+    let calls: Vec<_> = seen.filter(|command| command.is("EVALSHA")).collect();
+    assert!(calls.len() > 2, "{calls:#?}");
+    for call in calls {
+        assert_ne!(call.words[2], "0", "{call:?}");
+    }
+}
+
+#[tokio::test]
 async fn without_notifications_waiters_proceed_by_reported_changes_or_timers() {
     for protocol in ["resp3", "resp2"] {
         let server = server_without(&["SUBSCRIBE"]);

@@ -142,6 +142,18 @@ async fn redisson_waits_for_a_lock_that_a_guard_or_readers_hold() {
     }
 }
 
+/// An operator takes the lock from Redisson, which learns of it when it unlocks.
+#[tokio::test]
+async fn a_lock_of_redisson_can_be_released_by_force() {
+    let server = Arc::new(RedisServer::start());
+    let (client, thread) = (client(&server).await, Thread::new(&server, 55));
+    assert_eq!(thread.try_lock(LASTING).await, None);
+    assert!(client.force_release("k").await.expect("a reply"));
+    let held = hold(&client, "k").await;
+    assert_eq!(thread.unlock().await, None);
+    held.release().await.expect("held");
+}
+
 #[tokio::test]
 async fn calls_and_threads_of_redisson_exclude_each_other() {
     const EACH: u64 = 20;

@@ -7,3 +7,4 @@ mod functions;
 mod futures;
 mod held;
 mod holders;
+mod synchronous;
