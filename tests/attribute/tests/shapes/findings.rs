@@ -197,7 +197,8 @@ fn run_both(plain: &Path, locked: &Path) -> Result<Vec<Finding>, String> {
 /// The output of a program: a name and a value on each line.
 fn values(program: &Path) -> Result<BTreeMap<String, String>, String> {
     let name = program.display();
-    let run = Command::new(program).output();
+    // The status is 124 if the program hangs.
+    let run = Command::new("timeout").arg("60s").arg(program).output();
     let run = run.map_err(|error| format!("{name} does not run: {error}"))?;
     let [printed, errors] = [&run.stdout, &run.stderr].map(|text| String::from_utf8_lossy(text));
     if !run.status.success() {
