@@ -168,9 +168,9 @@ impl Acquisition {
                 is_long_enough && grant.is_fresh(options.lease, now)
             };
             let grant = own.grant().filter(is_usable);
-            // The reply to the latest request is usable while it is valid.
+            // The reply to the latest request is usable while it is valid. What the client owned before is not, once it is in doubt.
             let present = own.standing().grant();
-            part.grant = grant.or(part.grant.filter(|grant| present == Some(*grant)));
+            part.grant = grant.or(part.replied.filter(|grant| present == Some(*grant)));
         }
         if lacking.iter().all(|n| self.parts[*n].grant.is_some()) {
             return self.begin(&lacking, slots, cx).map(Step::Entered);

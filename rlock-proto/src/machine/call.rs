@@ -75,8 +75,10 @@ pub(super) struct Part {
     /// The hold that the call chain is inside.
     pub(super) inside: Option<Inside>,
     pub(super) entered: Option<Entered>,
-    /// The grant that the hold begins with, from the latest request.
+    /// The grant that the hold begins with.
     pub(super) grant: Option<Grant>,
+    /// The grant of the latest reply.
+    pub(super) replied: Option<Grant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -194,6 +196,7 @@ impl Acquisition {
                 mode: lock.mode,
                 entered: None,
                 grant: None,
+                replied: None,
             }
         });
         Self {
@@ -242,7 +245,8 @@ impl Acquisition {
 
     /// Forgets the grants of the latest reply.
     pub(super) fn drop_grants(&mut self) {
-        self.parts.iter_mut().for_each(|part| part.grant = None);
+        let drop_grant = |part: &mut Part| (part.grant, part.replied) = (None, None);
+        self.parts.iter_mut().for_each(drop_grant);
     }
 
     /// Returns whether the call asks once and does not wait.

@@ -293,7 +293,8 @@ impl Acquisition {
         if grants.iter().all(Option::is_some) {
             for (claim, grant) in request.claims.iter().zip(grants) {
                 let n = self.part_of(claim.slot);
-                self.parts[n].grant = *grant;
+                let part = &mut self.parts[n];
+                (part.grant, part.replied) = (*grant, *grant);
             }
         }
         let has_all = lacking.iter().all(|n| self.parts[*n].grant.is_some());

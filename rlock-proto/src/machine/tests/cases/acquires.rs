@@ -297,6 +297,21 @@ fn several_locks_are_asked_for_together_and_none_is_kept_while_another_is_taken(
     asked(client.acquire("a", terms(LEASE)).1);
 }
 
+/// The request for the other lock is under way when the report arrives, so the call is not polled in between.
+#[test]
+fn a_call_asks_again_for_a_lock_that_changed_while_it_asked_for_another_one() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let both = client.queue("k j", terms(LEASE));
+    client.leave(&entered);
+    let request = client.next(both);
+    assert_eq!(request.claims.len(), 1, "it owns the other one");
+    client.on(Input::Event(key("j"), None, handed_off(8, false)));
+    client.event(Event::Changed);
+    client.now = 1;
+    let again = asked(client.refuse(request, 0, 0));
+    assert_eq!(again.claims[0].key, key("k"));
+}
+
 /// A roll back may be executed after the next grant to the same owner.
 #[test]
 fn an_owner_whose_grant_may_be_taken_back_is_not_used_again() {
