@@ -24,6 +24,8 @@ impl World {
             let Client { notes, clock, .. } = &mut self.clients[client];
             let note = notes.of(owner);
             (note.terms.lease, note.attempts) = (renew.lease, note.attempts + 1);
+            // An extension is the first renewal after a hand-off, too.
+            note.is_brief = false;
             let end = valid_until(clock.time(self.now), renew.lease);
             note.confirmed_until = note.confirmed_until.min(end);
             self.sends(client, Sent::Renew(renew));
