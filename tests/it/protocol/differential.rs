@@ -450,15 +450,16 @@ fn replays(operations: &[Operation]) {
 
 #[test]
 fn a_reader_whose_lease_has_ended_is_not_renewed_while_another_one_reads() {
+    const MOST_OF_LEASE: Duration = Duration::from_millis(1_400);
     let reader = |client| Claim {
         owner: owner(client, 0, LockMode::Shared),
         ..claim(0, client)
     };
     replays(&[
         request(&[reader(0)], false),
-        Operation::Pass(LEASE * 2 / 3),
+        Operation::Pass(MOST_OF_LEASE),
         request(&[reader(1)], false),
-        Operation::Pass(LEASE * 2 / 3),
+        Operation::Pass(MOST_OF_LEASE),
         Operation::Renew(vec![Renewal::of(reader(0))], LEASE),
     ]);
 }
