@@ -385,9 +385,9 @@ async fn an_observer_that_the_store_refuses_waits_for_announcements() {
         }
     };
     within(LONG, "it asks who leads", ask).await;
-    // It would have asked again by then.
+    // It would have asked several times by then. If its subscription began after the first question, it has asked twice.
     tokio::time::sleep(ms(1500)).await;
-    assert_eq!(asked().await, 1);
+    assert!(asked().await <= 2);
     server.del(&name("scheduler")).await;
     let leadership = election(&leader).campaign().await.expect("free");
     observes(&mut leaders, leadership.term().token()).await;
