@@ -176,7 +176,7 @@ impl PostgresStore {
 
     /// Checks once that `direct` leads to the database of the pooler, because otherwise each renewal would lose its lock.
     async fn ensure_one_database(&self, deadline: Instant) -> Result<(), StoreError> {
-        if !self.changes.endpoint.has_direct() {
+        if !self.changes.endpoint.has_direct() || self.is_one_database.initialized() {
             return Ok(());
         }
         let check = async || {
@@ -189,10 +189,15 @@ impl PostgresStore {
                 Err(StoreError::new(false, false, pooler::ELSEWHERE))
             }
         };
-        self.is_one_database
-            .get_or_try_init(check)
-            .await
-            .map(|&()| ())
+        let checked = timeout_at(deadline, self.is_one_database.get_or_try_init(check)).await;
+        let late = |_| {
+            StoreError::new(
+                true,
+                false,
+                "no reply in time to the question which database it is",
+            )
+        };
+        checked.map_err(late)?.map(|&()| ())
     }
 
     fn at_direct(&self, error: StoreError) -> StoreError {
