@@ -343,33 +343,32 @@ pub(crate) fn cause_of<T>(outcome: Result<T, LockError>) -> Option<LostCause> {
 /// Asserts that the store did not reply in time, or refuses for a while. Returns the text of the error.
 #[track_caller]
 pub(crate) fn assert_unavailable<T: Debug>(outcome: Result<T, LockError>, why: &str) -> String {
-    let error = outcome.expect_err(why);
-    assert!(
-        matches!(error, LockError::Unavailable { .. }),
-        "{why}: {error:?}"
-    );
-    format!("{error:#}")
+    let is_meant = |error: &_| matches!(error, LockError::Unavailable { .. });
+    assert_fails(outcome, why, is_meant)
 }
 
 /// Asserts that the store refuses the call for good. Returns the text of the error.
 #[track_caller]
 pub(crate) fn assert_refused<T: Debug>(outcome: Result<T, LockError>, why: &str) -> String {
-    let error = outcome.expect_err(why);
-    assert!(
-        matches!(error, LockError::Refused { .. }),
-        "{why}: {error:?}"
-    );
-    format!("{error:#}")
+    let is_meant = |error: &_| matches!(error, LockError::Refused { .. });
+    assert_fails(outcome, why, is_meant)
 }
 
 /// Asserts that an option is refused. Returns the text of the error.
 #[track_caller]
 pub(crate) fn assert_invalid<T: Debug>(outcome: Result<T, LockError>, why: &str) -> String {
+    let is_meant = |error: &_| matches!(error, LockError::InvalidOption { .. });
+    assert_fails(outcome, why, is_meant)
+}
+
+#[track_caller]
+fn assert_fails<T: Debug>(
+    outcome: Result<T, LockError>,
+    why: &str,
+    is_meant: fn(&LockError) -> bool,
+) -> String {
     let error = outcome.expect_err(why);
-    assert!(
-        matches!(error, LockError::InvalidOption { .. }),
-        "{why}: {error:?}"
-    );
+    assert!(is_meant(&error), "{why}: {error:?}");
     format!("{error:#}")
 }
 
