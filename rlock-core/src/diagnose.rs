@@ -27,7 +27,7 @@ use crate::{client::LockClientBuilder, error::LockError, store_url::StoreUrl};
 /// | `connections` | a Postgres server has few connections left |
 /// | `pooler` | a pooler is in front of a Postgres server |
 /// | `primary` | a Postgres server is a standby or read-only |
-/// | `schema` | the schema of a Postgres database is incomplete, has functions that somebody has changed, or has another durability; it also has functions of other versions |
+/// | `schema` | the schema of a Postgres database is incomplete, has functions that were changed by hand, or has another durability; it also has functions of other versions |
 /// | `clock`, `round trip` | the clock of the server differs from that of this machine; how quickly the server replies |
 /// | `scripts`, `permissions` | the server's user may not call scripts, or lacks permissions |
 /// | `tracking` | a deleted lock is noticed late |

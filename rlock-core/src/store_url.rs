@@ -150,7 +150,7 @@ impl StoreUrl {
     /// it as a migration if the roles of your services may not create them.
     ///
     /// The first statement creates what is missing. You can execute it again, even while clients run: it then repairs functions
-    /// that somebody has changed, and changes nothing else. It fails if the schema has tables of another version or of another
+    /// that were changed by hand, and changes nothing else. It fails if the schema has tables of another version or of another
     /// durability. The next statements grant the `role` what it needs; without a role, they are comments.
     /// The command `rlock postgres schema` prints the same.
     ///

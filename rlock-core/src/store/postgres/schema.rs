@@ -174,7 +174,7 @@ impl Schema {
             Durability::Disk => TABLES.to_owned(),
             Durability::Memory => TABLES.replace("CREATE TABLE", "CREATE UNLOGGED TABLE"),
         };
-        // Repairs a function that somebody has changed.
+        // Repairs a function that was changed by hand.
         let functions = FUNCTIONS.replace(FUNCTION, "CREATE OR REPLACE FUNCTION rlock.");
         let create = CREATE
             .replace("{TABLES}", &tables)
