@@ -118,8 +118,7 @@ impl Acquisition {
         for n in lacking.iter().copied() {
             let options = self.options(n);
             let slot = &mut slots[self.parts[n].slot];
-            // While a call lacks several locks, it joins none, because it would block other calls of a free lock.
-            match slot.take_turn(id, &options, lacking.len() == 1, cx) {
+            match slot.take_turn(id, &options, lacking.len() > 1, cx) {
                 Turn::Has => {}
                 Turn::Joins => {
                     let own = slot.current_mut()?;

@@ -2,6 +2,10 @@
 //!
 //! To the store, all calls of a client are one waiter. So one of them has the turn and asks, and the others wait in their order.
 //! An *attempt* is a call that waits only until it is known who has the lock.
+//!
+//! A call out of the queue is *offered* the turn until it is polled. It may give the turn back because it lacks that of another key.
+//! So an older call that lacks several turns takes an offered one. Otherwise, calls could offer each other their turns in a circle
+//! ("wound-wait", Rosenkrantz et al., 1978).
 
 use std::collections::VecDeque;
 
@@ -13,8 +17,7 @@ use crate::{lease::Time, options::LockOptions, store::MOST_LET_IN};
 /// The calls of this client that want to use a key, and whether other clients do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Line {
-    /// The call that may ask the store, or has the lock and has not begun its hold.
-    turn: Option<CallId>,
+    head: Head,
     queue: VecDeque<Waiter>,
     /// How many calls of the queue are attempts.
     attempts: u32,
@@ -22,6 +25,15 @@ pub(super) struct Line {
     pub(super) others_wait: bool,
     /// How many further calls are served before other clients are.
     handovers: usize,
+}
+
+/// The call that may ask the store, or has the lock and has not begun its hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+enum Head {
+    #[default]
+    Free,
+    Offered(Waiter),
+    Taken(CallId),
 }
 
 /// A call that waits for its turn.
@@ -38,11 +50,15 @@ pub(super) struct Waiter {
 impl Line {
     /// Returns the call with the turn.
     pub(super) fn turn(&self) -> Option<CallId> {
-        self.turn
+        match &self.head {
+            Head::Free => None,
+            Head::Offered(waiter) => Some(waiter.call),
+            Head::Taken(call) => Some(*call),
+        }
     }
 
     pub(super) fn has_turn(&self, call: CallId) -> bool {
-        self.turn == Some(call)
+        self.turn() == Some(call)
     }
 
     /// Returns whether a call waits for its turn.
@@ -58,7 +74,7 @@ impl Line {
     /// Returns the calls of the line.
     pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
         let waiters = self.queue.iter().map(|waiter| waiter.call);
-        self.turn.into_iter().chain(waiters)
+        self.turn().into_iter().chain(waiters)
     }
 
     /// Returns the next call.
@@ -74,19 +90,41 @@ impl Line {
         named.max().unwrap_or(0)
     }
 
-    /// Gives a call the turn.
-    pub(super) fn give_turn(&mut self, call: CallId) {
-        self.turn = Some(call);
+    /// Gives a call the turn that is free, or that it was offered.
+    pub(super) fn take_turn(&mut self, call: CallId) {
+        self.head = Head::Taken(call);
+    }
+
+    /// Gives a call the turn that a younger one was offered, which is the next one then. Returns false if there is no such one.
+    pub(super) fn take_offered_turn(&mut self, call: CallId) -> bool {
+        match std::mem::take(&mut self.head) {
+            Head::Offered(waiter) if waiter.call > call => {
+                self.attempts += u32::from(waiter.is_attempt);
+                self.queue.push_front(waiter);
+                self.head = Head::Taken(call);
+                true
+            }
+            turn => {
+                self.head = turn;
+                false
+            }
+        }
+    }
+
+    /// Offers the next call the turn, and returns the call.
+    pub(super) fn offer_turn(&mut self) -> Option<CallId> {
+        self.head = Head::Offered(self.remove(0)?);
+        self.turn()
     }
 
     /// Ends the turn of a call that begins its hold.
     pub(super) fn begins(&mut self) {
-        self.turn = None;
+        self.head = Head::Free;
     }
 
     /// Takes the next call out of the queue.
-    pub(super) fn take_next(&mut self) -> Option<CallId> {
-        Some(self.remove(0)?.call)
+    pub(super) fn take_next(&mut self) {
+        self.remove(0);
     }
 
     /// Returns whether an attempt waits.
@@ -137,8 +175,8 @@ impl Line {
 
     /// Takes a call out of the line.
     pub(super) fn give_back(&mut self, call: CallId) {
-        if self.turn == Some(call) {
-            self.turn = None;
+        if self.has_turn(call) {
+            self.head = Head::Free;
         } else if let Some(at) = self.queue.iter().position(|waiter| waiter.call == call) {
             self.remove(at);
         }

@@ -27,23 +27,28 @@ pub(super) enum Turn {
 }
 
 impl Slot {
-    /// Gives a call with these options the turn if the line is empty and the lock is free for it. Otherwise, returns whether it
-    /// joins the shared ownership, if it `may_join` one, or waits.
+    /// Gives a call with these options the turn if the line is empty and the lock is free for it, or if the call `lacks_others` and
+    /// is older than the one that is offered the turn. Otherwise, returns whether it joins the shared ownership or waits. A call that
+    /// lacks other locks does not join, because it would block other calls of a free lock.
     pub(super) fn take_turn(
         &mut self,
         call: CallId,
         options: &LockOptions,
-        may_join: bool,
+        lacks_others: bool,
         cx: &mut Common,
     ) -> Turn {
         let now = cx.now;
         if self.line.has_turn(call) {
+            self.line.take_turn(call);
+            return Turn::Has;
+        }
+        if lacks_others && self.line.take_offered_turn(call) {
             return Turn::Has;
         }
         if self.line.turn().is_none() && !self.line.is_queued() {
             match self.current() {
                 Some(own) if own.phase() == Phase::Held => {
-                    if may_join && !self.line.others_wait && own.may_join(options, now) {
+                    if !lacks_others && !self.line.others_wait && own.may_join(options, now) {
                         return Turn::Joins;
                     }
                     let is_vain = options.wait.is_none() && own.excludes(options.mode, now);
@@ -55,7 +60,7 @@ impl Slot {
                 _ => {}
             }
             if self.is_open() {
-                self.line.give_turn(call);
+                self.line.take_turn(call);
                 return Turn::Has;
             }
         }
@@ -144,10 +149,9 @@ impl Slot {
         }
     }
 
-    /// Gives the next call the turn, with the current ownership.
+    /// Offers the next call the turn, with the current ownership.
     fn pass_turn(&mut self, calls: &mut Calls, cx: &mut Common) {
-        if let Some(turn) = self.line.take_next() {
-            self.line.give_turn(turn);
+        if let Some(turn) = self.line.offer_turn() {
             if let Some(call) = acquisition(calls, turn) {
                 call.patience.extend(cx.now);
             }

@@ -1,5 +1,7 @@
 //! What a call asks the store for, and what it makes of the replies and the messages.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 #[test]
@@ -384,4 +386,39 @@ fn each_lock_of_a_call_is_asked_for_in_its_own_mode() {
     );
     let asked = asked(step);
     assert!(asked.claims.iter().map(|claim| claim.mode).eq(modes));
+}
+
+/// Each call that is offered a turn finds that of its other key with the next call.
+#[test]
+fn calls_do_not_offer_each_other_their_turns_in_a_circle() {
+    for calls in 3..12 {
+        let mut client = Client::new();
+        let (_, first) = client.acquire("a b c", terms(LONG));
+        let keys = ["a b", "b c", "a c"].into_iter().cycle();
+        for keys in keys.take(calls) {
+            client.queue(keys, terms(LONG));
+        }
+        let mut step = client.grant(asked(first), FENCE);
+        let (mut woken, mut polls, mut served) = (VecDeque::new(), 0, 0);
+        loop {
+            if let Step::Entered(held) = step {
+                served += 1;
+                held.iter().for_each(|entered| drop(client.leave(entered)));
+            }
+            woken.extend(client.take(|output| match output {
+                Output::Wake(call) => Some(*call),
+                _ => None,
+            }));
+            let Some(call) = woken.pop_front() else {
+                break;
+            };
+            polls += 1;
+            assert!(polls < 1_000, "{calls} calls wake each other");
+            step = client.poll(call);
+            if let Step::Send(request) = step {
+                step = client.grant(request, FENCE);
+            }
+        }
+        assert_eq!(served, calls + 1);
+    }
 }
