@@ -60,7 +60,7 @@ macro_rules! parts {
 
 parts! {
     Clients: Size, 1 of 1, 1..=6;
-    Tasks: Size, 1 of 1, 1..=4;
+    Tasks: Size, 1 of 1, 1..=12;
     Keys: Size, 1 of 1, 1..=3;
     ShortestLease: Size, 1 of 1, 40..=2_000;
     Leases: Size, 1 of 1, 1..=4;
@@ -81,7 +81,7 @@ parts! {
     Retains: Option, 1 of 2, 1..=100;
     Nests: Option, 1 of 2, 1..=40;
     EntersOthers: Option, 1 of 2, 1..=20;
-    SeveralKeys: Option, 1 of 2, 1..=30;
+    SeveralKeys: Option, 1 of 2, 1..=90;
     KeepsEntries: Option, 1 of 2, 1..=5;
     // Shared locks, but for those of `Modes`: permits are refused on a quorum.
     Shares: Option, 1 of 2, 30..=80;
@@ -120,6 +120,8 @@ parts! {
     MasterReplaced: OfServers, 1 of 3, 11_000..=20_000, Fails, Delays, Leaves, Repeats;
     Extends: Option, 1 of 2, 1..=60;
     Detaches: Option, 1 of 3, 1..=20;
+    // Calls are polled as soon as they are woken, in this order.
+    PolledAtOnce: Option, 1 of 2, 1..=1;
 }
 
 impl Part {

@@ -15,16 +15,32 @@ use crate::{
 
 const SERVED: Rule = "no lock stays free while a call waits for it";
 const WOKEN: Rule = "a call that can go on is woken";
+const RESTS: Rule = "calls do not wake each other without end";
 
 /// How long a free lock may have a waiter, since the last event that may delay its grant: a lost notification costs
 /// five seconds, a lost request two, a waiter that has gone one. A holder that has gone costs its lease, too.
 const LONGEST_IDLE: u64 = 20_000 * MS;
 /// The same, if nothing delays grants.
 const SHORTEST_IDLE: u64 = 3_000 * MS;
+/// The most that happens within a millisecond.
+const MOST_LATELY: u64 = 50_000;
 /// How long the first waiter may take to ask after a change was reported.
 const FOR_CHANGE: Duration = Duration::from_secs(3);
 
 impl World {
+    /// Checks that calls do not take the processor for themselves. The next happening is at this time.
+    pub(crate) fn comes_to_rest(&mut self, next: u64) {
+        let (number, since) = self.lately;
+        self.lately = if next < since + MS {
+            (number + 1, since)
+        } else {
+            (0, next)
+        };
+        if number > MOST_LATELY {
+            self.breaks(RESTS, format!("{number} happenings within a millisecond"));
+        }
+    }
+
     /// Checks that the lock of a waiting call does not stay free.
     pub(super) fn is_served(&mut self, client: usize, task: usize) {
         let state = &self.clients[client];
