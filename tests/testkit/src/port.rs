@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, TcpListener, UdpSocket},
     sync::{Mutex, PoisonError},
 };
 
@@ -16,18 +16,23 @@ pub fn listen() -> TcpListener {
     loop {
         let port = fastrand::u16(10_000..32_000);
         if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            && is_first_use(port)
+            && is_unused(port)
         {
             return listener;
         }
     }
 }
 
-/// Returns whether this process uses this port for the first time.
-fn is_first_use(port: u16) -> bool {
+/// Makes other processes choose another port than this one, until the result is dropped.
+pub(crate) fn reserve(port: u16) -> Option<UdpSocket> {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok()
+}
+
+/// Returns whether no other process has reserved this port, and this one has not used it.
+fn is_unused(port: u16) -> bool {
     static USED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
-    used.insert(port)
+    reserve(port).is_some() && used.insert(port)
 }
 
 /// Returns the port of a listener of this process.
@@ -46,7 +51,7 @@ pub fn of_node() -> u16 {
         let port = fastrand::u16(10_000..22_000);
         let are_free = [port, port + 10_000]
             .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
-        if are_free == [true, true] && is_first_use(port) {
+        if are_free == [true, true] && is_unused(port) {
             return port;
         }
     }

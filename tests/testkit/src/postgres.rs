@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, Permissions},
     io::Write as _,
+    net::UdpSocket,
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
@@ -17,6 +18,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::{
     Authority, LeashedChild, PATIENCE, Proxy, eventually,
     package::{Directory, give_to_server_user},
+    port,
 };
 
 /// What the log of a server says once it serves clients.
@@ -34,6 +36,8 @@ const ENCRYPTED: [&str; 3] = [
 #[derive(Debug)]
 pub struct PostgresServer {
     port: u16,
+    /// For the time after a kill.
+    _reserved: Option<UdpSocket>,
     child: Mutex<Option<LeashedChild>>,
     settings: &'static [&'static str],
     front: Option<Proxy>,
@@ -122,6 +126,7 @@ impl PostgresServer {
         let (port, child) = directory.launch(READY, |port| postgres(&directory, port, settings));
         Self {
             port,
+            _reserved: port::reserve(port),
             child: Mutex::new(Some(child)),
             settings,
             front: None,

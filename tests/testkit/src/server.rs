@@ -12,6 +12,7 @@ pub use monitor::{ClientCommand, CommandWatch};
 pub use tls::Authority;
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +26,8 @@ pub struct RedisServer {
     settings: RedisServerBuilder,
     directory: PathBuf,
     port: u16,
+    /// For the time after a kill.
+    _reserved: Option<UdpSocket>,
     tls: Option<Tls>,
     front: Option<Arc<Proxy>>,
     /// `None` between [`RedisServer::kill`] and [`RedisServer::restart`].

@@ -213,6 +213,7 @@ impl RedisServerBuilder {
                         settings: self,
                         directory,
                         port,
+                        _reserved: port::reserve(port),
                         tls,
                         front,
                         process: Mutex::new(Some(process)),
