@@ -94,7 +94,7 @@ async fn a_row_that_another_transaction_keeps_is_named_and_leaves_no_lock_behind
 async fn calls_of_several_keys_in_any_order_never_wait_in_a_circle() {
     let server = PostgresServer::start();
     let clients = join_all((0..3).map(|_| connect(&server))).await;
-    let calls = (0..36_usize).map(|n| {
+    let calls = (0..90_usize).map(|n| {
         let client = &clients[n % 3];
         async move {
             let mut keys = ["a", "b", "c", "d"];
