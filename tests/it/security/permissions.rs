@@ -15,7 +15,7 @@ use rlock_testkit::{RedisServer, eventually, within};
 use crate::common::{
     LASTING, LONG, acl, acquiring,
     alone::alone,
-    assert_notices_a_loss, assert_notified, assert_soon_free, connect, enqueued, hand_off,
+    assert_notices_a_loss, assert_notified, assert_soon_free, builder, connect, enqueued, hand_off,
     its_turn,
     log::{keep_log, logged_with},
     ms, queue,
@@ -233,8 +233,10 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
             rules.retain(|rule| *rule != "+hsetnx");
         }
         let server = server_with(&rules);
-        // Connecting needs none of them: a client may start before it gets its permissions.
-        let client = connect(&url(&server)).await;
+        // Connecting needs none of them: a client may start before it gets its permissions. A repeated request would need more
+        // than the first.
+        let client = builder().response_timeout(LONG).connect(url(&server));
+        let client = client.await.expect("it is up");
         let outcome = if step == "wait" {
             confirm_a_hand_off(&server, &client, "k").await
         } else {
