@@ -23,6 +23,8 @@ pub(super) struct Line {
     attempts: u32,
     /// Whether other clients wait for the lock, as far as is known.
     pub(super) others_wait: bool,
+    /// When the store last said who has the lock.
+    pub(super) answered: Option<Time>,
     /// How many further calls are served before other clients are.
     handovers: usize,
 }

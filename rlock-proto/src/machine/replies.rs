@@ -244,6 +244,11 @@ fn replied(
             let asked = Asked::Acquire { takes_back };
             own.answered(asked, answer, cx.now);
         }
+        if let Some(slot) = slots.get_mut(claim.slot)
+            && matches!(answer, Answer::Has(_) | Answer::HasNot)
+        {
+            slot.line.answered = Some(cx.now);
+        }
     }
 }
 

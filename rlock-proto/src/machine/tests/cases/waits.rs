@@ -218,6 +218,22 @@ fn a_short_wait_behind_a_call_whose_requests_fail_does_not_call_the_lock_taken()
     }
 }
 
+#[test]
+fn a_short_wait_behind_calls_that_were_served_is_told_that_the_lock_is_taken() {
+    for wait in SHORT {
+        let (mut client, _, request) = Client::asking(terms(LONG));
+        let next = client.queue("k", terms(LEASE));
+        let call = client.queue("k", waits(wait));
+        client.now = 1;
+        let held = only(client.grant(request, FENCE));
+        client.tick(LATER);
+        client.leave_as(&held, None);
+        client.next(next);
+        client.tick(2_000);
+        assert_taken(&client.poll(call));
+    }
+}
+
 /// Its request was answered, so it has not failed.
 #[test]
 fn a_call_whose_grant_is_taken_by_force_at_the_end_of_its_wait_is_told_that_the_lock_is_taken() {
