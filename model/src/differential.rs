@@ -146,6 +146,10 @@ fn once<S: Subject>(
     };
     let mut gone = Vec::new();
     for (n, operation) in operations.iter().enumerate() {
+        let mut operation = operation.clone();
+        if let Operation::Release(release, _) = &mut operation {
+            release.retires &= pair.store.meets_late_requests();
+        }
         let is_restore = matches!(operation, Operation::Restore(..));
         if gone.iter().any(|client| operation.is_by(*client))
             || is_restore && !pair.store.restores()
@@ -153,9 +157,9 @@ fn once<S: Subject>(
             continue;
         }
         if let Operation::Leave(client) = operation {
-            gone.push(*client);
+            gone.push(client);
         }
-        pair.step(operation)
+        pair.step(&operation)
             .map_err(|what| format!("step {n}, {operation:?}: {what}"))?;
     }
     Ok(())

@@ -141,17 +141,27 @@ pub fn least(clock: u64, floor: u64) -> u64 {
     }
 }
 
-/// Executes a request, on the only server or on a member of a quorum that remembers its last release for this time.
+/// Executes a request, on the only server or on a member of a quorum, which remembers releases for this time.
 pub fn execute<F: Fences>(
     state: &mut State<F>,
     body: &Body,
-    member: Option<Duration>,
+    (is_member, remembers): (bool, Duration),
     now: Time,
 ) -> Answer {
-    let is_member = member.is_some();
     match body {
         Body::Acquire(request, _) => {
-            let acquired = if is_member {
+            let mut claims = request.claims.iter();
+            let is_late = claims.any(|Claim { key, owner }| {
+                if is_member {
+                    state.was_released(key, *owner, now)
+                } else {
+                    state.is_retired(key, *owner, now)
+                }
+            });
+            let acquired = if is_late {
+                // No call uses the owner again, so none waits for the reply.
+                Acquired::Outdated
+            } else if is_member {
                 acquire_of_member(state, request, now)
             } else {
                 state.acquire(request, now)
@@ -191,13 +201,17 @@ pub fn execute<F: Fences>(
                 is_member,
                 now,
             );
-            let Some(retention) = member else {
+            let (key, owner) = (&release.key, release.owner);
+            if !is_member {
+                if release.retires {
+                    state.retire(key, owner, remembers, now);
+                }
                 return Answer::Applied(state.release(release, now));
-            };
+            }
             let released = release_of_member(state, release, now);
             // An owner that only waited does not displace one that had the lock.
             if release.fence > 0 || released == Applied::Done {
-                state.note_release(&release.key, release.owner, retention, now);
+                state.note_release(key, owner, remembers, now);
             }
             Answer::Applied(released)
         }
@@ -255,11 +269,6 @@ fn acquire_of_member<F: Fences>(
     request: &AcquireRequest,
     now: Time,
 ) -> Acquired {
-    let mut claims = request.claims.iter();
-    if claims.any(|Claim { key, owner }| state.was_released(key, *owner, now)) {
-        // No call uses the owner again, so none waits for the reply.
-        return Acquired::Outdated;
-    }
     let queues = std::mem::take(&mut state.queues);
     let mut acquired = state.acquire(request, now);
     let joined = std::mem::replace(&mut state.queues, queues);

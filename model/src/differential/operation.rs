@@ -150,13 +150,15 @@ fn downgrade() -> impl Strategy<Value = Operation> {
 
 fn release() -> impl Strategy<Value = Operation> {
     let min_hold = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    let request = (any_claim(), 0..2_u64, min_hold);
-    request.prop_map(|(Claim { key, owner }, fence, min_hold)| {
+    let retires = prop_oneof![7 => Just(false), 1 => Just(true)];
+    let request = (any_claim(), 0..2_u64, min_hold, retires);
+    request.prop_map(|(Claim { key, owner }, fence, min_hold, retires)| {
         let release = ReleaseRequest {
             key,
             owner,
             fence,
             min_hold: Duration::from_millis(min_hold),
+            retires,
         };
         Operation::Release(release, 0)
     })

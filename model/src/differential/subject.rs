@@ -23,6 +23,11 @@ pub trait Subject {
         true
     }
 
+    /// Returns whether a request may arrive after later ones, so that it retires owners.
+    fn meets_late_requests(&self) -> bool {
+        true
+    }
+
     /// Executes an operation, whose fences are absolute.
     fn apply(&mut self, operation: &Operation) -> Observed;
 }

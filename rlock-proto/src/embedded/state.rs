@@ -35,6 +35,8 @@ pub struct State<F> {
     pub locks: HashMap<Key, LockState, RandomState>,
     /// The owner whose lock was released last, for each key, until a time. Only members of a quorum remember it.
     pub(super) released: HashMap<Key, (OwnerId, Time), RandomState>,
+    /// The last owner of a client that was retired, for each key, until a time.
+    pub(super) retired: HashMap<(Key, Uuid), (u64, Time), RandomState>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
     /// The wait queues of the locks.

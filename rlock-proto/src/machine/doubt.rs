@@ -4,6 +4,7 @@
 //! | what happened | what may be true at the store | what must follow |
 //! | --- | --- | --- |
 //! | an acquire has no answer, or not yet | it has granted the lock or queued the owner, or will | a release, even if nothing else is known of the owner; until then, the server executes each request behind the acquire |
+//! | … but a later acquire has one | a late copy will grant the lock or queue the owner again | a release that makes the store refuse the copy |
 //! | … of several locks, or at several servers | the same, and it has taken its grant back, or will | no hold: the next call asks with another owner |
 //! | a count has no answer, or found no lock | the store shows this count, or the one before | the count again, behind it |
 //! | a release has no answer | the lock is free | the release again, behind it, and it may find no lock |
@@ -32,9 +33,19 @@ pub(super) struct Doubt {
 /// Which requests get no answer, although the store may have executed them, or may yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Unanswered {
-    acquire: bool,
+    acquire: Lost,
     count: bool,
     release: bool,
+}
+
+/// Whether acquires got no answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Lost {
+    #[default]
+    None,
+    /// A later one has an answer, but these may still arrive, over another connection.
+    Before,
+    Last,
 }
 
 /// A request that can leave a doubt.
@@ -93,6 +104,7 @@ impl Doubt {
         let behind = match asked {
             Asked::Release if self.unanswered.release => Behind::Release,
             Asked::Count if self.hides_count() => Behind::Request,
+            Asked::Release if self.unanswered.acquire != Lost::None => Behind::Request,
             _ if self.may_be_known() => Behind::Request,
             _ => Behind::Nothing,
         };
@@ -105,16 +117,14 @@ impl Doubt {
 
     /// Notes the answer to a request.
     pub(super) fn answered(&mut self, asked: Asked, answer: Answer, now: Time) {
-        let is_unanswered = match asked {
-            Asked::Acquire { .. } => &mut self.unanswered.acquire,
-            Asked::Count => &mut self.unanswered.count,
-            Asked::Release => &mut self.unanswered.release,
-        };
-        *is_unanswered = match answer {
-            Answer::Has(_) | Answer::HasNot | Answer::Refused => false,
-            Answer::NotExecuted => *is_unanswered,
-            Answer::Missing => true,
-        };
+        let unanswered = &mut self.unanswered;
+        match (asked, answer) {
+            (_, Answer::NotExecuted) => {}
+            (Asked::Acquire { .. }, Answer::Missing) => unanswered.acquire = Lost::Last,
+            (Asked::Acquire { .. }, _) => unanswered.acquire = unanswered.acquire.min(Lost::Before),
+            (Asked::Count, _) => unanswered.count = answer == Answer::Missing,
+            (Asked::Release, _) => unanswered.release = answer == Answer::Missing,
+        }
         match (asked, answer) {
             (Asked::Acquire { takes_back }, _) => {
                 self.under_way -= 1;
@@ -178,7 +188,7 @@ impl Doubt {
 
     /// Returns whether the store may have granted the lock to the owner, or queued the owner, by an acquire without an answer.
     pub(super) fn may_be_known(&self) -> bool {
-        self.is_awaited() || self.unanswered.acquire
+        self.is_awaited() || self.unanswered.acquire == Lost::Last
     }
 
     /// Returns whether an acquire may still get an answer.
@@ -228,6 +238,8 @@ mod tests {
         assert_eq!(doubt.sent(ACQUIRE), Behind::Request);
         doubt.answered(ACQUIRE, Answer::HasNot, at(11));
         assert_eq!(doubt.sent(ACQUIRE), Behind::Nothing, "both were executed");
+        let release = doubt.sent(Asked::Release);
+        assert_eq!(release, Behind::Request, "a copy may still arrive");
         let mut doubt = after(Asked::Release, Answer::Missing);
         assert_eq!(doubt.sent(Asked::Release), Behind::Release);
     }

@@ -248,6 +248,7 @@ impl Request {
                     owner,
                     fence,
                     min_hold,
+                    retires: self.is_in_doubt(),
                 })
             }
         })

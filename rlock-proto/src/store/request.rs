@@ -91,6 +91,8 @@ pub struct ReleaseRequest {
     pub fence: u64,
     /// How long a released lock stays taken without an owner.
     pub min_hold: Duration,
+    /// Whether an acquire of the owner may still arrive, over another connection. The store refuses it then.
+    pub retires: bool,
 }
 
 impl ReleaseRequest {
@@ -102,6 +104,7 @@ impl ReleaseRequest {
             owner: claim.owner,
             fence: 0,
             min_hold: Duration::ZERO,
+            retires: false,
         }
     }
 }

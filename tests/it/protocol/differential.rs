@@ -131,7 +131,7 @@ impl Scripted {
             .arg(millis(ask.min_hold))
             .arg(ask.fence);
         call.arg(millis(FENCE_TTL)).arg(CHANNELS).arg(self.waiters);
-        call.arg(less_a_second(floor));
+        call.arg(less_a_second(floor)).arg(u8::from(ask.retires));
         applied(call.invoke(&mut self.commands).expect("no error"))
     }
 
@@ -519,6 +519,62 @@ fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
             assert!(view.entry.is_none() && view.queue.is_empty(), "{view:?}");
         }
     }
+}
+
+/// The acquires are on their way over a connection that the client has given up.
+#[test]
+fn a_server_refuses_late_acquires_of_an_owner_that_was_retired_and_of_earlier_ones_of_its_client() {
+    let (late, later) = (
+        claim(0, 0),
+        Claim {
+            owner: owner(0, 1, LockMode::Exclusive),
+            ..claim(0, 0)
+        },
+    );
+    let retires = |claim| {
+        Operation::Release(
+            ReleaseRequest {
+                retires: true,
+                ..ReleaseRequest::of(claim)
+            },
+            0,
+        )
+    };
+    let reader = Claim {
+        owner: owner(0, 0, LockMode::Shared),
+        ..claim(0, 0)
+    };
+    let acquires = [
+        request(std::slice::from_ref(&late), true),
+        request(std::slice::from_ref(&later), false),
+        request(&[reader], true),
+        request(&[claim(1, 0), late.clone()], false),
+        request(&[claim(0, 1)], true),
+        request(
+            &[Claim {
+                owner: owner(0, 2, LockMode::Exclusive),
+                ..claim(0, 0)
+            }],
+            true,
+        ),
+    ];
+    let mut operations = vec![retires(&later), retires(&late)];
+    operations.extend(acquires);
+    operations.extend([Operation::Pass(FENCE_TTL + LEASE), request(&[late], false)]);
+    replays(&operations);
+    let server = RedisServer::start();
+    let mut scripted = Scripted::new(&server);
+    scripted.reset();
+    let replies: Vec<_> = operations
+        .iter()
+        .map(|one| scripted.apply(one).reply)
+        .collect();
+    let is_refused = |reply: &Reply| *reply == Reply::Acquired(Acquired::Outdated);
+    let refused: Vec<_> = replies[2..].iter().map(is_refused).collect();
+    assert_eq!(
+        refused,
+        [true, true, true, true, false, false, false, false]
+    );
 }
 
 /// Returns the release of the first key by an exclusive owner.

@@ -264,6 +264,10 @@ impl Subject for Functions<'_> {
         false
     }
 
+    fn meets_late_requests(&self) -> bool {
+        false
+    }
+
     fn restores(&self) -> bool {
         false
     }

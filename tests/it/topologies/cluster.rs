@@ -10,7 +10,7 @@ mod renewals;
 mod several;
 
 use rlock_core::LockClient;
-use rlock_testkit::{MASTERS, RedisCluster, eventually};
+use rlock_testkit::{MASTERS, RedisCluster, eventually, leftovers::stays};
 use tokio::sync::OnceCell;
 
 use crate::common::{LONG, connect, name, queue};
@@ -34,7 +34,7 @@ async fn keys(cluster: &RedisCluster, begins: &str) -> Vec<String> {
     keys
 }
 
-/// Waits until no node has any key of the lock but its fence.
+/// Waits until no node has any key of the lock but those that stay.
 async fn assert_soon_only_fences(cluster: &RedisCluster, key: &str) {
     let pattern = format!("{}*", name(key));
     for n in 0..2 * MASTERS {
@@ -42,7 +42,7 @@ async fn assert_soon_only_fences(cluster: &RedisCluster, key: &str) {
         if node.answers() {
             eventually(LONG, "nothing is left but fences", async || {
                 let keys = node.keys(&pattern).await;
-                keys.iter().all(|key| key.ends_with(":fence"))
+                keys.iter().all(|key| stays(key))
             })
             .await;
         }

@@ -45,7 +45,7 @@ pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
     left
 }
 
-/// Returns whether a key stays on purpose: a fence, or the note of a release at a member of a quorum.
+/// Returns whether a key stays on purpose: a fence, or the note of a release.
 #[must_use]
 pub fn stays(key: &str) -> bool {
     key.ends_with(":fence") || key.ends_with(":released")

@@ -106,6 +106,10 @@ impl World {
                 self.replies(who, id, server, after, Err(UNSENT));
             } else if self.occurs(Part::RequestLost) {
                 self.is_lost(who, id, server);
+                if servers == 1 && matches!(*body, Body::Acquire(..)) && self.rng.bool() {
+                    // The client has given up its connection, which the server reads later.
+                    self.brings_late(who, server, Rc::clone(&body));
+                }
             } else {
                 let is_repeated = self.occurs(Part::RequestRepeated);
                 // A proxy may repeat a request after later ones of its connection.
@@ -150,6 +154,17 @@ impl World {
         self.later(Place::Server(server), after, move |world| {
             if let Some(server) = world.leads_to(server, master) {
                 world.arrives(server, who, id, &body);
+            }
+        });
+    }
+
+    /// Brings a request for which no reply is awaited, unless the server restarts before, which ends its connections.
+    fn brings_late(&mut self, who: Who, server: usize, body: Rc<Body>) {
+        let (after, restarts) = (self.rng.u64(..5_000 * MS), self.servers[server].restarts);
+        self.moves_until(self.now + after);
+        self.later(Place::Server(server), after, move |world| {
+            if world.servers[server].restarts == restarts {
+                world.brings(who, server, 0, None, body);
             }
         });
     }
@@ -202,8 +217,9 @@ impl World {
                 self.voids(&key);
             }
         }
+        let is_awaited = |id| self.clients[who.client].awaited.contains_key(&id);
         if let (Body::Acquire(..), Answer::Acquired(Acquired::Outdated)) = (body, &answer)
-            && id.is_some()
+            && id.is_some_and(is_awaited)
         {
             let what = format!("client {} asks for a released owner: {body:?}", who.client);
             self.breaks(NO_REFUSAL, what);

@@ -92,6 +92,8 @@ pub(crate) struct Server {
     pub(crate) paused_until: u64,
     /// Until when it is down: requests are not executed.
     pub(crate) down_until: u64,
+    /// How often it has restarted.
+    pub(crate) restarts: u64,
 }
 
 impl Server {
@@ -105,6 +107,7 @@ impl Server {
             outbox: Arc::default(),
             paused_until: 0,
             down_until: 0,
+            restarts: 0,
         }
     }
 
@@ -261,13 +264,14 @@ impl Server {
         };
         let ttl = fence_ttl(body).max(others);
         self.change(now, (&keys, ttl, floor), |server, time| {
-            let remembers = server.is_member.then_some(RETENTION + GRACE);
-            requests::execute(&mut server.state, body, remembers, time)
+            let kind = (server.is_member, RETENTION + GRACE);
+            requests::execute(&mut server.state, body, kind, time)
         })
     }
 
     /// Continues with other data: an older copy, or none. Fences follow the clock.
     pub(crate) fn restart(&mut self, state: State) {
+        self.restarts += 1;
         let clients = std::mem::take(&mut self.state.clients);
         self.state = state;
         self.fences.clear();

@@ -220,6 +220,7 @@ impl Commands {
             // Rounded up: the lock stays taken for at least this long.
             .arg(millis(request.min_hold + Duration::from_nanos(999_999)));
         self.hands_off(&mut command, request.fence);
+        command.arg(u8::from(request.retires));
         command
     }
 

@@ -80,8 +80,8 @@ impl RedisStore {
         up.map_err(|_| self.background.why_down())?
     }
 
-    /// Waits until the server has executed what the background connection carried, and read what a former connection of
-    /// the callers carried.
+    /// Waits until the server has executed what the background connection carried. It may still read what former connections
+    /// carried, of which it refuses the acquires of an owner that was retired.
     async fn round_trip(&self, deadline: Instant, send: SendOptions) -> Result<(), StoreError> {
         // Every user has this permission: a refused `PING` would fill the server's `ACL LOG`.
         let (time, send) = (cmd("TIME"), send.silence(self.silence() / 2));

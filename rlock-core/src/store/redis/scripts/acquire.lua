@@ -9,8 +9,7 @@
 --                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue, 3
 --                               if the lock admits the owner, which asks again because the waiters before it may be gone.
 --                               Earlier grants up to these fences are void. With `all`, the holder follows the fences
---          {-1}                  with `all`: the last release of a lock was that of its owner here, so this is a late copy
---                               of a request, for which no call waits
+--          {-1}                  the owner was released, so this is a late copy of a request, for which no call waits
 -- A list that begins with 1, 2 or 0 may end with `<n>/<number>`: another holder of the n-th lock (from 0) has this number
 -- of permits, and the owner has another number.
 -- An owner that holds its lock keeps its count, so a repeated request changes nothing.
@@ -50,8 +49,9 @@ local function give_back(n)
 end
 
 -- First, a late copy of a request that was answered before.
-for n, lock in ipairs(ARGV[5] == 'all' and KEYS or {}) do
-  if lib.was_released(lock, ARGV[n + 6]) then
+local is_late = ARGV[5] == 'all' and lib.was_released or lib.is_retired
+for n, lock in ipairs(KEYS) do
+  if is_late(lock, ARGV[n + 6]) then
     return {-1}
   end
 end

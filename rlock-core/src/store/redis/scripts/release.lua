@@ -1,7 +1,8 @@
 -- Releases a lock: hands it off to the first waiter or, without one, deletes it.
 -- KEYS  lock
 -- ARGV  owner, at least (ms), a fence to raise that of the lock to or 0, time to keep the fence (ms), channel prefix,
---       `first` to hand the lock off or `all` to make all waiters ask again, the floor of new fences less a second or 0
+--       `first` to hand the lock off or `all` to make all waiters ask again, the floor of new fences less a second or 0,
+--       1 if an acquire of the owner may still arrive
 -- Replies  1  done
 --          0  the owner does not hold the lock
 local lock, owner, min_hold = KEYS[1], ARGV[1], ARGV[2]
@@ -30,6 +31,10 @@ end
 if ARGV[6] == 'all' and (held == 1 or ARGV[3] ~= '0') then
   -- No late or repeated request brings the lock back. An owner that only waited does not displace one that had the lock.
   redis.pcall('SET', lock .. ':released', string.match(owner, '^[^s]+'), 'PX', ARGV[4])
+end
+if ARGV[8] == '1' and ARGV[6] ~= 'all' then
+  lib = lib or library()
+  lib.retire(lock, owner, ARGV[4])
 end
 if nobody_waits then
   return held or 0
