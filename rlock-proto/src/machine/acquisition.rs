@@ -59,9 +59,9 @@ impl Acquisition {
                             return cx.wait(limit);
                         }
                         // The store was asked, and has not said within a response time-out who has the lock.
-                        let is_unanswered =
-                            slot.is_unanswered() && slot.line.answered < Some(self.started);
-                        let has_failed = is_undecided && self.contended.is_none() && is_unanswered;
+                        let has_failed = is_undecided
+                            && self.contended.is_none()
+                            && slot.is_unanswered_since(self.started);
                         self.stage = Stage::Refused(if has_failed {
                             Refusal::Failed
                         } else {

@@ -3,9 +3,9 @@
 //! To the store, all calls of a client are one waiter. So one of them has the turn and asks, and the others wait in their order.
 //! An *attempt* is a call that waits only until it is known who has the lock.
 //!
-//! A call out of the queue is *offered* the turn until it is polled. It may give the turn back because it lacks that of another key.
-//! So an older call that lacks several turns takes an offered one. Otherwise, calls could offer each other their turns in a circle
-//! ("wound-wait", Rosenkrantz et al., 1978).
+//! The next call is *offered* the turn until it is polled, and gives it back if it lacks that of another key. So that calls cannot pass
+//! their turns around forever, one that lacks several takes the turn from a younger call that was only offered it ("wound-wait",
+//! Rosenkrantz et al., 1978).
 
 use std::collections::VecDeque;
 
@@ -17,25 +17,26 @@ use crate::{lease::Time, options::LockOptions, store::MOST_LET_IN};
 /// The calls of this client that want to use a key, and whether other clients do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Line {
-    head: Head,
+    turn: HasTurn,
     queue: VecDeque<Waiter>,
     /// How many calls of the queue are attempts.
     attempts: u32,
     /// Whether other clients wait for the lock, as far as is known.
     pub(super) others_wait: bool,
-    /// When the store last said who has the lock.
-    pub(super) answered: Option<Time>,
+    /// When the latest request was sent to which the store replied who has the lock.
+    pub(super) decided_at: Option<Time>,
     /// How many further calls are served before other clients are.
     handovers: usize,
 }
 
-/// The call that may ask the store, or has the lock and has not begun its hold.
+/// Which call has the turn: it may ask the store, or has the lock and has not begun its hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-enum Head {
+enum HasTurn {
     #[default]
-    Free,
+    NoCall,
+    /// It was taken out of the queue, and has not been polled since.
     Offered(Waiter),
-    Taken(CallId),
+    Used(CallId),
 }
 
 /// A call that waits for its turn.
@@ -52,10 +53,10 @@ pub(super) struct Waiter {
 impl Line {
     /// Returns the call with the turn.
     pub(super) fn turn(&self) -> Option<CallId> {
-        match &self.head {
-            Head::Free => None,
-            Head::Offered(waiter) => Some(waiter.call),
-            Head::Taken(call) => Some(*call),
+        match &self.turn {
+            HasTurn::NoCall => None,
+            HasTurn::Offered(waiter) => Some(waiter.call),
+            HasTurn::Used(call) => Some(*call),
         }
     }
 
@@ -92,22 +93,23 @@ impl Line {
         named.max().unwrap_or(0)
     }
 
-    /// Gives a call the turn that is free, or that it was offered.
-    pub(super) fn take_turn(&mut self, call: CallId) {
-        self.head = Head::Taken(call);
+    /// Marks the turn, which no other call has, as used by this call.
+    pub(super) fn set_turn(&mut self, call: CallId) {
+        self.turn = HasTurn::Used(call);
     }
 
-    /// Gives a call the turn that a younger one was offered, which is the next one then. Returns false if there is no such one.
+    /// Takes the turn from a younger call that was offered it, and puts that one back at the head of the queue. Returns whether it
+    /// did.
     pub(super) fn take_offered_turn(&mut self, call: CallId) -> bool {
-        match std::mem::take(&mut self.head) {
-            Head::Offered(waiter) if waiter.call > call => {
+        match std::mem::take(&mut self.turn) {
+            HasTurn::Offered(waiter) if waiter.call > call => {
                 self.attempts += u32::from(waiter.is_attempt);
                 self.queue.push_front(waiter);
-                self.head = Head::Taken(call);
+                self.turn = HasTurn::Used(call);
                 true
             }
-            turn => {
-                self.head = turn;
+            other => {
+                self.turn = other;
                 false
             }
         }
@@ -115,17 +117,17 @@ impl Line {
 
     /// Offers the next call the turn, and returns the call.
     pub(super) fn offer_turn(&mut self) -> Option<CallId> {
-        self.head = Head::Offered(self.remove(0)?);
+        self.turn = HasTurn::Offered(self.remove(0)?);
         self.turn()
     }
 
     /// Ends the turn of a call that begins its hold.
     pub(super) fn begins(&mut self) {
-        self.head = Head::Free;
+        self.turn = HasTurn::NoCall;
     }
 
-    /// Takes the next call out of the queue.
-    pub(super) fn take_next(&mut self) {
+    /// Removes the next call from the queue.
+    pub(super) fn remove_next(&mut self) {
         self.remove(0);
     }
 
@@ -178,7 +180,7 @@ impl Line {
     /// Takes a call out of the line.
     pub(super) fn give_back(&mut self, call: CallId) {
         if self.has_turn(call) {
-            self.head = Head::Free;
+            self.turn = HasTurn::NoCall;
         } else if let Some(at) = self.queue.iter().position(|waiter| waiter.call == call) {
             self.remove(at);
         }

@@ -244,10 +244,15 @@ fn replied(
             let asked = Asked::Acquire { takes_back };
             own.answered(asked, answer, cx.now);
         }
-        if let Some(slot) = slots.get_mut(claim.slot)
-            && matches!(answer, Answer::Has(_) | Answer::HasNot)
-        {
-            slot.line.answered = Some(cx.now);
+    }
+    let (claims, sent_at) = match reply {
+        Ok(Acquired::Granted { sent_at, .. }) => (&request.claims[..], *sent_at),
+        Ok(Acquired::Taken { claim, sent_at, .. }) => (&request.claims[*claim..=*claim], *sent_at),
+        Ok(Acquired::Outdated) | Err(_) => return,
+    };
+    for claim in claims {
+        if let Some(slot) = slots.get_mut(claim.slot) {
+            slot.line.decided_at = Some(sent_at);
         }
     }
 }

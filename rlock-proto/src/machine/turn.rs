@@ -1,7 +1,7 @@
 //! Who is next for a key: a call of this client gets the turn, joins a shared hold, waits, or is refused.
 //!
-//! [`Slot::advance`] alone decides which of the calls in the line is next. A call that finds the line empty may get the turn at
-//! once, and a call leaves the line when its wait ends.
+//! [`Slot::advance`] serves the calls of the line in their order. A call may get the turn at once if it finds the line empty, or if it lacks
+//! several locks and a younger call was offered the turn. A call leaves the line when its wait ends.
 
 use super::{
     CallId, Common,
@@ -39,7 +39,7 @@ impl Slot {
     ) -> Turn {
         let now = cx.now;
         if self.line.has_turn(call) {
-            self.line.take_turn(call);
+            self.line.set_turn(call);
             return Turn::Has;
         }
         if lacks_others && self.line.take_offered_turn(call) {
@@ -60,7 +60,7 @@ impl Slot {
                 _ => {}
             }
             if self.is_open() {
-                self.line.take_turn(call);
+                self.line.set_turn(call);
                 return Turn::Has;
             }
         }
@@ -100,10 +100,10 @@ impl Slot {
         self.is_decided_soon(now) && (asks_once || !is_granted)
     }
 
-    /// Returns whether the store was asked, and has not said who has the lock.
-    pub(super) fn is_unanswered(&self) -> bool {
-        let own = self.current();
-        own.is_some_and(|own| own.standing().is_unanswered())
+    /// Returns whether the store was asked, and has said to no request since this time who has the lock.
+    pub(super) fn is_unanswered_since(&self, since: Time) -> bool {
+        self.line.decided_at.is_none_or(|at| at < since)
+            && (self.current()).is_some_and(|own| own.standing().is_unanswered())
     }
 
     /// Serves the calls of the line in their order, as far as the state of the slot allows:
@@ -182,7 +182,7 @@ impl Slot {
         hold.pick_up(number, false);
         call.joins(id, own, number, now);
         let ends = call.patience.ends();
-        self.line.take_next();
+        self.line.remove_next();
         self.line.hands_over();
         if let Some(call) = calls.get_mut(&waiter) {
             call.look_by((ends, Timer::Unpolled), waiter, cx);

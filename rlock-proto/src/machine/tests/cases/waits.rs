@@ -219,7 +219,7 @@ fn a_short_wait_behind_a_call_whose_requests_fail_does_not_call_the_lock_taken()
 }
 
 #[test]
-fn a_short_wait_behind_calls_that_were_served_is_told_that_the_lock_is_taken() {
+fn a_short_wait_behind_served_calls_ends_with_a_taken_lock() {
     for wait in SHORT {
         let (mut client, _, request) = Client::asking(terms(LONG));
         let next = client.queue("k", terms(LEASE));
