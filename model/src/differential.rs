@@ -148,7 +148,7 @@ fn once<S: Subject>(
     for (n, operation) in operations.iter().enumerate() {
         let mut operation = operation.clone();
         if let Operation::Release(release, _) = &mut operation {
-            release.retires &= pair.store.meets_late_requests();
+            release.refuses_late &= pair.store.refuses_late_acquires();
         }
         let is_restore = matches!(operation, Operation::Restore(..));
         if gone.iter().any(|client| operation.is_by(*client))

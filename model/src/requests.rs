@@ -141,11 +141,12 @@ pub fn least(clock: u64, floor: u64) -> u64 {
     }
 }
 
-/// Executes a request, on the only server or on a member of a quorum, which remembers releases for this time.
+/// Executes a request, on the only server or on a member of a quorum. Either remembers releases for the `retention`.
 pub fn execute<F: Fences>(
     state: &mut State<F>,
     body: &Body,
-    (is_member, remembers): (bool, Duration),
+    is_member: bool,
+    retention: Duration,
     now: Time,
 ) -> Answer {
     match body {
@@ -155,7 +156,7 @@ pub fn execute<F: Fences>(
                 if is_member {
                     state.was_released(key, *owner, now)
                 } else {
-                    state.is_retired(key, *owner, now)
+                    state.is_refused(key, *owner, now)
                 }
             });
             let acquired = if is_late {
@@ -203,15 +204,15 @@ pub fn execute<F: Fences>(
             );
             let (key, owner) = (&release.key, release.owner);
             if !is_member {
-                if release.retires {
-                    state.retire(key, owner, remembers, now);
+                if release.refuses_late {
+                    state.refuse_late(key, owner, retention, now);
                 }
                 return Answer::Applied(state.release(release, now));
             }
             let released = release_of_member(state, release, now);
             // An owner that only waited does not displace one that had the lock.
             if release.fence > 0 || released == Applied::Done {
-                state.note_release(key, owner, remembers, now);
+                state.note_release(key, owner, retention, now);
             }
             Answer::Applied(released)
         }

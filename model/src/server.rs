@@ -159,8 +159,8 @@ impl Server {
         } else if let Body::Release(_, floor) = &body {
             self.state.fences.floor = *floor;
         }
-        let kind = (self.is_member, RELEASED);
-        let mut answer = requests::execute(&mut self.state, &body, kind, self.now);
+        let is_member = self.is_member;
+        let mut answer = requests::execute(&mut self.state, &body, is_member, RELEASED, self.now);
         self.state.fences.floor = 0;
         let messages = std::mem::take(&mut self.state.messages).into_iter();
         let mut notifications: Vec<Notification> = messages.map(|(_, event)| event).collect();

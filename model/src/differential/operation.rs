@@ -150,15 +150,15 @@ fn downgrade() -> impl Strategy<Value = Operation> {
 
 fn release() -> impl Strategy<Value = Operation> {
     let min_hold = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    let retires = prop_oneof![7 => Just(false), 1 => Just(true)];
-    let request = (any_claim(), 0..2_u64, min_hold, retires);
-    request.prop_map(|(Claim { key, owner }, fence, min_hold, retires)| {
+    let refuses_late = prop_oneof![19 => Just(false), 1 => Just(true)];
+    let request = (any_claim(), 0..2_u64, min_hold, refuses_late);
+    request.prop_map(|(Claim { key, owner }, fence, min_hold, refuses_late)| {
         let release = ReleaseRequest {
             key,
             owner,
             fence,
             min_hold: Duration::from_millis(min_hold),
-            retires,
+            refuses_late,
         };
         Operation::Release(release, 0)
     })

@@ -23,8 +23,8 @@ pub trait Subject {
         true
     }
 
-    /// Returns whether a request may arrive after later ones, so that it retires owners.
-    fn meets_late_requests(&self) -> bool {
+    /// Returns whether it refuses late acquires of a released owner. In Postgres there are none.
+    fn refuses_late_acquires(&self) -> bool {
         true
     }
 

@@ -226,7 +226,7 @@ impl LockClient {
             owner,
             fence: entry.fence.unwrap_or_default(),
             min_hold: Duration::ZERO,
-            retires: false,
+            refuses_late: false,
         });
         let send = SendOptions::new(self.core().options.response_timeout);
         let released = self.core().store.apply(&release, send);

@@ -37,25 +37,10 @@ impl<F: Fences> State<F> {
         self.released.insert(key.clone(), (owner, now + ttl));
     }
 
-    /// Remembers for this time that late acquires of an owner, and of earlier ones of its client, are refused.
-    pub fn retire(&mut self, key: &Key, owner: OwnerId, ttl: Duration, now: Time) {
-        self.retired.retain(|_, (_, until)| *until > now);
-        let last = self.retired.entry((key.clone(), owner.client()));
-        let (last, until) = last.or_insert((0, now));
-        (*last, *until) = (owner.sequence().max(*last), now + ttl);
-    }
-
-    /// Returns whether a late acquire of this owner is refused.
-    #[must_use]
-    pub fn is_retired(&self, key: &Key, owner: OwnerId, now: Time) -> bool {
-        let last = self.retired.get(&(key.clone(), owner.client()));
-        last.is_some_and(|(last, until)| *until > now && owner.sequence() <= *last)
-    }
-
     /// Forgets all releases, as a server that restarts without data.
     pub fn forget_releases(&mut self) {
         self.released.clear();
-        self.retired.clear();
+        self.refused.clear();
     }
 
     /// Returns whether this owner, or the exclusive one that it was, is the last one that a member of a quorum released.

@@ -35,8 +35,8 @@ pub struct State<F> {
     pub locks: HashMap<Key, LockState, RandomState>,
     /// The owner whose lock was released last, for each key, until a time. Only members of a quorum remember it.
     pub(super) released: HashMap<Key, (OwnerId, Time), RandomState>,
-    /// The last owner of a client that was retired, for each key, until a time.
-    pub(super) retired: HashMap<(Key, Uuid), (u64, Time), RandomState>,
+    /// For each key and client, the sequence up to which acquires are refused, until a time. Only a single server remembers it.
+    pub(super) refused: HashMap<(Key, Uuid), (u64, Time), RandomState>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
     /// The wait queues of the locks.
@@ -84,6 +84,21 @@ impl<F: Fences> State<F> {
             return Applied::NotHeld;
         }
         Applied::Done
+    }
+
+    /// Refuses late acquires of an owner, and of earlier ones of its client, for this time.
+    pub fn refuse_late(&mut self, key: &Key, owner: OwnerId, ttl: Duration, now: Time) {
+        self.refused.retain(|_, (_, until)| *until > now);
+        let last = self.refused.entry((key.clone(), owner.client()));
+        let (last, until) = last.or_insert((0, now));
+        (*last, *until) = (owner.sequence().max(*last), now + ttl);
+    }
+
+    /// Returns whether acquires of this owner are refused.
+    #[must_use]
+    pub fn is_refused(&self, key: &Key, owner: OwnerId, now: Time) -> bool {
+        let last = self.refused.get(&(key.clone(), owner.client()));
+        last.is_some_and(|(last, until)| *until > now && owner.sequence() <= *last)
     }
 
     /// Removes an owner that only waited. The waiters behind it may share the lock. Otherwise the next waiter asks,

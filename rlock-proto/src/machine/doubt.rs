@@ -4,14 +4,15 @@
 //! | what happened | what may be true at the store | what must follow |
 //! | --- | --- | --- |
 //! | an acquire has no answer, or not yet | it has granted the lock or queued the owner, or will | a release, even if nothing else is known of the owner; until then, the server executes each request behind the acquire |
-//! | … but a later acquire has one | a late copy will grant the lock or queue the owner again | a release that makes the store refuse the copy |
+//! | … but a later acquire has one | the earlier one may still arrive, and grant the lock or queue the owner | a release that makes the store refuse it |
 //! | … of several locks, or at several servers | the same, and it has taken its grant back, or will | no hold: the next call asks with another owner |
 //! | a count has no answer, or found no lock | the store shows this count, or the one before | the count again, behind it |
 //! | a release has no answer | the lock is free | the release again, behind it, and it may find no lock |
 //! | another client changed the lock, messages were missed, or an acquire failed | the lock is gone | a request that is sent later and finds the lock, before another hold; if messages are heard, a renewal at once |
 //! | a grant has another fence than the tokens, or brings none | the lock was gone in between, and holds of that time may remain | no hold: the next call asks with another owner |
 //!
-//! An answer of the store ends the doubt about all earlier requests of its kind, because the server executed them before.
+//! An answer of the store ends the doubt about all earlier requests of its kind, because the server executed them before. Only an acquire
+//! may still arrive, over a connection that was given up.
 
 use crate::lease::Time;
 
@@ -33,19 +34,20 @@ pub(super) struct Doubt {
 /// Which requests get no answer, although the store may have executed them, or may yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Unanswered {
-    acquire: Lost,
+    acquire: Missing,
     count: bool,
     release: bool,
 }
 
-/// Whether acquires got no answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Lost {
+/// Which acquires got no answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Missing {
     #[default]
     None,
-    /// A later one has an answer, but these may still arrive, over another connection.
-    Before,
-    Last,
+    /// Earlier ones than the last that was answered. They may still arrive, over another connection.
+    Earlier,
+    /// One that no answered acquire has followed.
+    Latest,
 }
 
 /// A request that can leave a doubt.
@@ -92,6 +94,8 @@ pub(super) enum Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Behind {
     Nothing,
+    /// Requests that may still arrive, although a later one was executed.
+    Late,
     Request,
     /// A release, which may have ended the ownership.
     Release,
@@ -104,8 +108,8 @@ impl Doubt {
         let behind = match asked {
             Asked::Release if self.unanswered.release => Behind::Release,
             Asked::Count if self.hides_count() => Behind::Request,
-            Asked::Release if self.unanswered.acquire != Lost::None => Behind::Request,
             _ if self.may_be_known() => Behind::Request,
+            Asked::Release if self.needs_release() => Behind::Late,
             _ => Behind::Nothing,
         };
         if let Asked::Acquire { takes_back } = asked {
@@ -120,8 +124,9 @@ impl Doubt {
         let unanswered = &mut self.unanswered;
         match (asked, answer) {
             (_, Answer::NotExecuted) => {}
-            (Asked::Acquire { .. }, Answer::Missing) => unanswered.acquire = Lost::Last,
-            (Asked::Acquire { .. }, _) => unanswered.acquire = unanswered.acquire.min(Lost::Before),
+            (Asked::Acquire { .. }, Answer::Missing) => unanswered.acquire = Missing::Latest,
+            (Asked::Acquire { .. }, _) if unanswered.acquire == Missing::None => {}
+            (Asked::Acquire { .. }, _) => unanswered.acquire = Missing::Earlier,
             (Asked::Count, _) => unanswered.count = answer == Answer::Missing,
             (Asked::Release, _) => unanswered.release = answer == Answer::Missing,
         }
@@ -188,7 +193,12 @@ impl Doubt {
 
     /// Returns whether the store may have granted the lock to the owner, or queued the owner, by an acquire without an answer.
     pub(super) fn may_be_known(&self) -> bool {
-        self.is_awaited() || self.unanswered.acquire == Lost::Last
+        self.is_awaited() || self.unanswered.acquire == Missing::Latest
+    }
+
+    /// Returns whether an acquire may have been executed without an answer, or may be yet, so that a release must follow.
+    pub(super) fn needs_release(&self) -> bool {
+        self.is_awaited() || self.unanswered.acquire != Missing::None
     }
 
     /// Returns whether an acquire may still get an answer.
@@ -237,9 +247,11 @@ mod tests {
         assert_eq!(doubt.sent(Asked::Release), Behind::Request, "the first one");
         assert_eq!(doubt.sent(ACQUIRE), Behind::Request);
         doubt.answered(ACQUIRE, Answer::HasNot, at(11));
-        assert_eq!(doubt.sent(ACQUIRE), Behind::Nothing, "both were executed");
+        assert!(doubt.needs_release() && !doubt.may_be_known());
         let release = doubt.sent(Asked::Release);
-        assert_eq!(release, Behind::Request, "a copy may still arrive");
+        assert_eq!(release, Behind::Late, "the earlier ones may still arrive");
+        let again = doubt.sent(ACQUIRE);
+        assert_eq!(again, Behind::Nothing, "the later one was executed");
         let mut doubt = after(Asked::Release, Answer::Missing);
         assert_eq!(doubt.sent(Asked::Release), Behind::Release);
     }

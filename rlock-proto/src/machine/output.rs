@@ -248,7 +248,7 @@ impl Request {
                     owner,
                     fence,
                     min_hold,
-                    retires: self.is_in_doubt(),
+                    refuses_late: self.claims[0].behind != Behind::Nothing,
                 })
             }
         })
@@ -263,7 +263,7 @@ impl Request {
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         let mut claims = self.claims.iter();
-        claims.any(|claim| claim.behind != Behind::Nothing)
+        claims.any(|claim| matches!(claim.behind, Behind::Request | Behind::Release))
     }
 
     /// Returns whether this goes behind a release without an answer, which may have ended the ownership.

@@ -352,7 +352,7 @@ impl Ownership {
 
     /// Returns whether the store may know the owner: it has granted it the lock or queued it, or may yet.
     pub(super) fn concerns_store(&self) -> bool {
-        self.standing.is_known() || self.doubt.may_be_known()
+        self.standing.is_known() || self.doubt.needs_release()
     }
 
     /// Records that it is lost. Returns the report if a hold has lost the lock by that, or its release found that it had.

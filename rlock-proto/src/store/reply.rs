@@ -34,7 +34,7 @@ pub enum Acquired {
         /// Who has the lock.
         by: TakenBy,
     },
-    /// A member of a quorum has released the owner before, so the request is a late copy that no call waits for.
+    /// The server has released the owner before, or a later one of its client, so the request is a late one that no call waits for.
     Outdated,
 }
 

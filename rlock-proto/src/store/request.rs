@@ -91,8 +91,9 @@ pub struct ReleaseRequest {
     pub fence: u64,
     /// How long a released lock stays taken without an owner.
     pub min_hold: Duration,
-    /// Whether an acquire of the owner may still arrive, over another connection. The store refuses it then.
-    pub retires: bool,
+    /// Whether an acquire of the owner may still arrive, over another connection. A server that is not one of a quorum refuses
+    /// it then. In Postgres, a session ends before the next one sends.
+    pub refuses_late: bool,
 }
 
 impl ReleaseRequest {
@@ -104,7 +105,7 @@ impl ReleaseRequest {
             owner: claim.owner,
             fence: 0,
             min_hold: Duration::ZERO,
-            retires: false,
+            refuses_late: false,
         }
     }
 }

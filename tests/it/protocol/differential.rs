@@ -131,7 +131,11 @@ impl Scripted {
             .arg(millis(ask.min_hold))
             .arg(ask.fence);
         call.arg(millis(FENCE_TTL)).arg(CHANNELS).arg(self.waiters);
-        call.arg(less_a_second(floor)).arg(u8::from(ask.retires));
+        call.arg(less_a_second(floor)).arg(if ask.refuses_late {
+            millis(FENCE_TTL)
+        } else {
+            0
+        });
         applied(call.invoke(&mut self.commands).expect("no error"))
     }
 
@@ -523,7 +527,7 @@ fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
 
 /// The acquires are on their way over a connection that the client has given up.
 #[test]
-fn a_server_refuses_late_acquires_of_an_owner_that_was_retired_and_of_earlier_ones_of_its_client() {
+fn a_server_refuses_acquires_that_arrive_after_their_owners_release() {
     let (late, later) = (
         claim(0, 0),
         Claim {
@@ -531,10 +535,10 @@ fn a_server_refuses_late_acquires_of_an_owner_that_was_retired_and_of_earlier_on
             ..claim(0, 0)
         },
     );
-    let retires = |claim| {
+    let refuses_late = |claim| {
         Operation::Release(
             ReleaseRequest {
-                retires: true,
+                refuses_late: true,
                 ..ReleaseRequest::of(claim)
             },
             0,
@@ -558,7 +562,7 @@ fn a_server_refuses_late_acquires_of_an_owner_that_was_retired_and_of_earlier_on
             true,
         ),
     ];
-    let mut operations = vec![retires(&later), retires(&late)];
+    let mut operations = vec![refuses_late(&later), refuses_late(&late)];
     operations.extend(acquires);
     operations.extend([Operation::Pass(FENCE_TTL + LEASE), request(&[late], false)]);
     replays(&operations);

@@ -264,7 +264,7 @@ impl Subject for Functions<'_> {
         false
     }
 
-    fn meets_late_requests(&self) -> bool {
+    fn refuses_late_acquires(&self) -> bool {
         false
     }
 

@@ -234,6 +234,11 @@ impl RedisCluster {
         let mut source = self.node(from).connection().await;
         let mut moved: RedisResult<String> = migrate.query_async(&mut source).await;
         let is_there = |error: &RedisError| error.to_string().contains("BUSYKEY");
+        if key.ends_with(":released") && moved.as_ref().is_err_and(is_there) {
+            // The target has a later one.
+            self.node(from).del(key).await;
+            return;
+        }
         if key.ends_with(":fence") && moved.as_ref().is_err_and(is_there) {
             // A replica that was promoted at the target kept an older copy. No request creates another fence there.
             let mut target = self.node(to).connection().await;

@@ -27,6 +27,8 @@ use crate::store::{floor::Floor, keyspace::Keyspace, options::StoreOptions};
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
 const ARGUMENTS: usize = 8;
 const BYTES: usize = 128;
+/// How long after a release an acquire may still arrive over a connection that was given up.
+const LATE: Duration = Duration::from_secs(61);
 const GROWS: &str = "a command grows";
 
 pub(in crate::store) struct Commands {
@@ -220,7 +222,9 @@ impl Commands {
             // Rounded up: the lock stays taken for at least this long.
             .arg(millis(request.min_hold + Duration::from_nanos(999_999)));
         self.hands_off(&mut command, request.fence);
-        command.arg(u8::from(request.retires));
+        // A member of a quorum remembers each release anyway.
+        let is_late = request.refuses_late && !self.of_quorum;
+        command.arg(if is_late { millis(LATE) } else { 0 });
         command
     }
 

@@ -80,8 +80,8 @@ impl RedisStore {
         up.map_err(|_| self.background.why_down())?
     }
 
-    /// Waits until the server has executed what the background connection carried. It may still read what former connections
-    /// carried, of which it refuses the acquires of an owner that was retired.
+    /// Waits until the server has executed what the background connection carried. What a connection
+    /// that was given up carried may still arrive: the server refuses such an acquire after its owner's release.
     async fn round_trip(&self, deadline: Instant, send: SendOptions) -> Result<(), StoreError> {
         // Every user has this permission: a refused `PING` would fill the server's `ACL LOG`.
         let (time, send) = (cmd("TIME"), send.silence(self.silence() / 2));

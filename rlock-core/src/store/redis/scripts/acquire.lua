@@ -9,7 +9,7 @@
 --                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue, 3
 --                               if the lock admits the owner, which asks again because the waiters before it may be gone.
 --                               Earlier grants up to these fences are void. With `all`, the holder follows the fences
---          {-1}                  the owner was released, so this is a late copy of a request, for which no call waits
+--          {-1}                  the owner was released, or a later one of its client, so no call waits for this late request
 -- A list that begins with 1, 2 or 0 may end with `<n>/<number>`: another holder of the n-th lock (from 0) has this number
 -- of permits, and the owner has another number.
 -- An owner that holds its lock keeps its count, so a repeated request changes nothing.
@@ -48,10 +48,13 @@ local function give_back(n)
   end
 end
 
--- First, a late copy of a request that was answered before.
-local is_late = ARGV[5] == 'all' and lib.was_released or lib.is_retired
+-- First, an acquire that arrives after the release of its owner.
 for n, lock in ipairs(KEYS) do
-  if is_late(lock, ARGV[n + 6]) then
+  local owner = ARGV[n + 6]
+  local client = ARGV[5] == 'all' and '' or ':' .. string.sub(owner, 1, 36)
+  local last = redis.pcall('GET', lock .. client .. ':released')
+  -- Either the last owner, without the `s`, or the last sequence of this client.
+  if last == string.match(owner, '^[^s]+') or tonumber(string.match(owner, ':(%d+)')) <= (tonumber(last) or -1) then
     return {-1}
   end
 end

@@ -5,8 +5,11 @@
 -- to print a number. Texts of equal length have the order of their numbers. A clock before 2001 makes a shorter text, which is
 -- therefore left to `acquire.lua`, too.
 local lock, call = KEYS[1], redis.pcall
-local retired = ARGV[5] == 'all' and lock or lock .. ':' .. string.sub(ARGV[7], 1, 36) .. ':released'
-if not KEYS[2] and string.byte(ARGV[7], -1) < 58 and call('EXISTS', lock, lock .. ':queue', retired) == 0
+-- A member of a quorum has no such key, so it tests the lock twice.
+local late = ARGV[5] == 'all' and lock or lock .. ':' .. string.sub(ARGV[7], 1, 36) .. ':released'
+local found = not KEYS[2] and string.byte(ARGV[7], -1) < 58 and call('EXISTS', lock, lock .. ':queue', late)
+-- If it alone exists, an owner that is later than the refused ones may have the lock.
+if (found == 0 or found == 1 and (tonumber(call('GET', late)) or 1 / 0) < tonumber(string.match(ARGV[7], '%d+$')))
   and (ARGV[5] ~= 'all' or call('GET', lock .. ':released') ~= ARGV[7]) then
   local now = redis.call('TIME')
   local fence = now[1] .. string.sub('00000' .. now[2], -6, -3)

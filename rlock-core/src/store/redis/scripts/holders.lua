@@ -8,7 +8,7 @@
 --   <lock>:fence   the last fence
 --   <lock>:queue   the wait queue: a sorted set of owners, one for each client, by the server's time (µs) at joining
 --   <lock>:released  at a member of a quorum, the owner whose lock was released last, without the `s`
---   <lock>:<client>:released  the sequence of the last owner of a client that was retired
+--   <lock>:<client>:released  at a single server, the sequence up to which acquires of the client are refused
 -- The last character of an owner is a digit, `s` if it shares the lock, or `p` if it has one of `.<number>p` permits, or
 -- several, as in `.<several>.<number>p`.
 --
@@ -29,32 +29,6 @@ function lib.mode(owner)
   elseif last == 'p' then
     return 'permits', tonumber(string.match(owner, '%.(%d+)p$')), tonumber(string.match(owner, '%.(%d+)%.%d+p$') or 1)
   end
-end
-
--- Returns whether a member of a quorum released this owner last. A shared owner may have been an exclusive one, and was
--- released as either.
-function lib.was_released(lock, owner)
-  return redis.pcall('GET', lock .. ':released') == string.match(owner, '^[^s]+')
-end
-
--- Returns the name under which the retired owners of a client are kept, and the sequence of this owner.
-local function retired(lock, owner)
-  local client, sequence = string.match(owner, '^([^:]+):(%d+)')
-  return lock .. ':' .. (client or '') .. ':released', tonumber(sequence)
-end
-
--- Refuses late acquires of an owner, and of earlier ones of its client, for this time (ms).
-function lib.retire(lock, owner, ttl)
-  local name, sequence = retired(lock, owner)
-  local last = tonumber(redis.pcall('GET', name)) or 0
-  redis.pcall('SET', name, string.format('%.0f', math.max(last, sequence)), 'PX', ttl)
-end
-
--- Returns whether this acquire of an owner is a late one.
-function lib.is_retired(lock, owner)
-  local name, sequence = retired(lock, owner)
-  local last = redis.pcall('GET', name)
-  return type(last) == 'string' and sequence <= tonumber(last)
 end
 
 -- Returns the server's time (ms).

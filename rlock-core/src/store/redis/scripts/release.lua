@@ -2,7 +2,7 @@
 -- KEYS  lock
 -- ARGV  owner, at least (ms), a fence to raise that of the lock to or 0, time to keep the fence (ms), channel prefix,
 --       `first` to hand the lock off or `all` to make all waiters ask again, the floor of new fences less a second or 0,
---       1 if an acquire of the owner may still arrive
+--       how long to refuse late acquires of the owner, and of earlier ones of its client (ms), or 0
 -- Replies  1  done
 --          0  the owner does not hold the lock
 local lock, owner, min_hold = KEYS[1], ARGV[1], ARGV[2]
@@ -12,6 +12,11 @@ local lib = string.byte(owner, -1) > 57 and library() or nil
 local is_shared = lib ~= nil
 -- Read before the lock changes. After a later read, the server would report the next acquire as a change by another client.
 local nobody_waits = redis.pcall('EXISTS', queue) == 0
+local late, sequence, last
+if ARGV[8] ~= '0' then
+  late, sequence = lock .. ':' .. string.sub(owner, 1, 36) .. ':released', tonumber(string.match(owner, ':(%d+)'))
+  last = tonumber(redis.pcall('GET', late)) or 0
+end
 if lib then
   held = lib.leave(lock, owner, min_hold ~= '0' and min_hold)
 elseif min_hold == '0' then
@@ -32,9 +37,8 @@ if ARGV[6] == 'all' and (held == 1 or ARGV[3] ~= '0') then
   -- No late or repeated request brings the lock back. An owner that only waited does not displace one that had the lock.
   redis.pcall('SET', lock .. ':released', string.match(owner, '^[^s]+'), 'PX', ARGV[4])
 end
-if ARGV[8] == '1' and ARGV[6] ~= 'all' then
-  lib = lib or library()
-  lib.retire(lock, owner, ARGV[4])
+if last and type(held) ~= 'table' then
+  redis.pcall('SET', late, string.format('%.0f', math.max(last, sequence)), 'PX', ARGV[8])
 end
 if nobody_waits then
   return held or 0

@@ -6,7 +6,9 @@ local replies, lib = {}, library()
 for n, lock in ipairs(KEYS) do
   local owner, count, fence = ARGV[3 * n], ARGV[3 * n + 1], ARGV[3 * n + 2]
   local is_shared, refused = lib.mode(owner) ~= nil, nil
-  local held = lib.was_released(lock, owner) or is_shared and lib.shares(lock, owner)
+  -- A shared owner may have been an exclusive one, and was released as either.
+  local was_released = redis.pcall('GET', lock .. ':released') == string.match(owner, '^[^s]+')
+  local held = was_released or is_shared and lib.shares(lock, owner)
   if type(held) == 'table' then
     return held
   end
