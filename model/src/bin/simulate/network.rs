@@ -158,12 +158,12 @@ impl World {
         });
     }
 
-    /// Brings a request for which no reply is awaited, unless the server restarts before, which ends its connections.
+    /// Brings a request after its client has stopped waiting, unless a restart has ended its connection.
     fn brings_late(&mut self, who: Who, server: usize, body: Rc<Body>) {
         let (after, restarts) = (self.rng.u64(..5_000 * MS), self.servers[server].restarts);
-        self.moves_until(self.now + after);
         self.later(Place::Server(server), after, move |world| {
             if world.servers[server].restarts == restarts {
+                world.moves_all();
                 world.brings(who, server, 0, None, body);
             }
         });
@@ -217,7 +217,8 @@ impl World {
                 self.voids(&key);
             }
         }
-        let is_awaited = |id| self.clients[who.client].awaited.contains_key(&id);
+        let is_quorum = self.servers.len() > 1;
+        let is_awaited = |id| is_quorum || self.clients[who.client].awaited.contains_key(&id);
         if let (Body::Acquire(..), Answer::Acquired(Acquired::Outdated)) = (body, &answer)
             && id.is_some_and(is_awaited)
         {

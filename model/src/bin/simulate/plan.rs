@@ -239,8 +239,10 @@ impl Plan {
         }
         if world == WorldKind::Quorum {
             // A new fence is ahead of the clock by 65 ms. A lease that ends before may be followed by a smaller fence.
+            // If tokens are used up quickly, fences run further ahead, and a detached lock brings none of them to the members.
+            let detaches = numbers[Part::Detaches as usize] > 0;
             let shortest = &mut numbers[Part::ShortestLease as usize];
-            *shortest = (*shortest).max(100);
+            *shortest = (*shortest).max(if detaches { 1_000 } else { 100 });
         }
         numbers[Part::Shares as usize] = match world {
             WorldKind::Modes => 75,

@@ -264,8 +264,8 @@ impl Server {
         };
         let ttl = fence_ttl(body).max(others);
         self.change(now, (&keys, ttl, floor), |server, time| {
-            let kind = (server.is_member, RETENTION + GRACE);
-            requests::execute(&mut server.state, body, kind, time)
+            let retention = RETENTION + GRACE;
+            requests::execute(&mut server.state, body, server.is_member, retention, time)
         })
     }
 

@@ -69,8 +69,8 @@ pub(crate) struct World {
     number: u64,
     happenings: BTreeMap<(u64, u64), Happening>,
     next_audit: u64,
-    /// How much has happened since this time, which is less than a millisecond ago.
-    pub(crate) lately: (u64, u64),
+    /// How many events there were since this time, within a millisecond.
+    pub(crate) events_since: (u64, u64),
     pub(crate) clients: Vec<Client>,
     pub(crate) servers: Vec<Server>,
     /// The former master, until it is demoted; the time of the last failover; the number of failovers.
@@ -110,7 +110,7 @@ impl World {
             number: 0,
             happenings: BTreeMap::new(),
             next_audit: START + AUDIT,
-            lately: (0, START),
+            events_since: (0, START),
             clients: Vec::new(),
             former: None,
             failed_over: 0,
@@ -331,10 +331,12 @@ impl World {
                     && !self.clients[client].tasks[task].is_sending
                 {
                     let slow = self.occurs(Part::ExecutorSlow);
-                    let after = match slow {
-                        true => self.rng.u64(..300 * MS),
-                        false if self.plan.has(Part::PolledAtOnce) => 1,
-                        false => self.rng.u64(..MS / 5),
+                    let after = if slow {
+                        self.rng.u64(..300 * MS)
+                    } else if self.plan.has(Part::PolledAtOnce) {
+                        1
+                    } else {
+                        self.rng.u64(..MS / 5)
                     };
                     self.goes_on(client, task, after);
                 }
@@ -366,7 +368,7 @@ impl World {
                     self.audit();
                 }
             } else {
-                self.comes_to_rest(at);
+                self.check_rest(at);
                 self.now = self.now.max(at);
                 if (self.inputs >= inputs || self.now > START + LONGEST * scale) && !self.is_over {
                     self.ends();

@@ -1,4 +1,4 @@
-//! No lock stays free while a call waits for it, and a call that can go on is woken.
+//! No lock stays free while a call waits for it, a call that can go on is woken, and calls do not wake each other without end.
 
 use std::time::Duration;
 
@@ -22,22 +22,22 @@ const RESTS: Rule = "calls do not wake each other without end";
 const LONGEST_IDLE: u64 = 20_000 * MS;
 /// The same, if nothing delays grants.
 const SHORTEST_IDLE: u64 = 3_000 * MS;
-/// The most that happens within a millisecond.
-const MOST_LATELY: u64 = 50_000;
+/// How many events a millisecond may have.
+const MOST_EVENTS: u64 = 50_000;
 /// How long the first waiter may take to ask after a change was reported.
 const FOR_CHANGE: Duration = Duration::from_secs(3);
 
 impl World {
-    /// Checks that calls do not take the processor for themselves. The next happening is at this time.
-    pub(crate) fn comes_to_rest(&mut self, next: u64) {
-        let (number, since) = self.lately;
-        self.lately = if next < since + MS {
+    /// Checks that calls do not wake each other without end. The next event is at this time.
+    pub(crate) fn check_rest(&mut self, next: u64) {
+        let (number, since) = self.events_since;
+        self.events_since = if next < since + MS {
             (number + 1, since)
         } else {
             (0, next)
         };
-        if number > MOST_LATELY {
-            self.breaks(RESTS, format!("{number} happenings within a millisecond"));
+        if number > MOST_EVENTS {
+            self.breaks(RESTS, format!("{number} events within a millisecond"));
         }
     }
 
