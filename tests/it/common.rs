@@ -24,7 +24,7 @@ use rlock_core::{
     testing::use_tokio_clock,
 };
 use rlock_proto::store::fence_at;
-use rlock_testkit::{RedisServer, Worker, eventually, within};
+use rlock_testkit::{RedisServer, Worker, eventually, leftovers::stays, within};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
@@ -263,7 +263,7 @@ pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
     .await;
 }
 
-/// Waits until the server has no keys of locks but fences.
+/// Waits until the server has no keys of locks but those that stay.
 pub(crate) async fn assert_nothing_left(server: &RedisServer) {
     eventually(LONG, "only tokens are left", async || {
         only_tokens_are_left(server).await
@@ -273,8 +273,7 @@ pub(crate) async fn assert_nothing_left(server: &RedisServer) {
 
 pub(crate) async fn only_tokens_are_left(server: &RedisServer) -> bool {
     let keys = server.keys("*").await;
-    let is_token = |key: &String| key.ends_with(":fence") || key.ends_with(":released");
-    keys.iter().all(is_token)
+    keys.iter().all(|key| stays(key))
 }
 
 /// Pauses the replica, and cuts it off from all later writes of the master.

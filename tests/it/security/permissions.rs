@@ -233,8 +233,8 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
             rules.retain(|rule| *rule != "+hsetnx");
         }
         let server = server_with(&rules);
-        // Connecting needs none of them: a client may start before it gets its permissions. A repeated request would need more
-        // than the first.
+        // Connecting needs none of them: a client may start before it gets its permissions. With a long time-out, no
+        // acquire is repeated, which would need `+get` sooner.
         let client = builder().response_timeout(LONG).connect(url(&server));
         let client = client.await.expect("it is up");
         let outcome = if step == "wait" {

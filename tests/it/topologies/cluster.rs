@@ -35,12 +35,12 @@ async fn keys(cluster: &RedisCluster, begins: &str) -> Vec<String> {
 }
 
 /// Waits until no node has any key of the lock but those that stay.
-async fn assert_soon_only_fences(cluster: &RedisCluster, key: &str) {
+async fn assert_soon_clear(cluster: &RedisCluster, key: &str) {
     let pattern = format!("{}*", name(key));
     for n in 0..2 * MASTERS {
         let node = cluster.node(n);
         if node.answers() {
-            eventually(LONG, "nothing is left but fences", async || {
+            eventually(LONG, "nothing is left but what stays", async || {
                 let keys = node.keys(&pattern).await;
                 keys.iter().all(|key| stays(key))
             })

@@ -50,7 +50,7 @@ impl Sample {
         let descriptors = fs::read_dir("/proc/self/fd").expect("Linux has /proc/self/fd");
         let keys = server.keys("lock:*").await;
         let number = |suffix: &str| keys.iter().filter(|key| key.ends_with(suffix)).count() as u64;
-        let (queues, fences) = (number(":queue"), number(":fence"));
+        let (queues, fences, releases) = (number(":queue"), number(":fence"), number(":released"));
         let values = [
             fact("RssAnon:"),
             fact("Threads:"),
@@ -59,7 +59,7 @@ impl Sample {
             Handle::current().metrics().num_alive_tasks() as u64,
             server.client_count().await as u64,
             channels(server).await.len() as u64,
-            keys.len() as u64 - queues - fences,
+            keys.len() as u64 - queues - fences - releases,
             queues,
             fences,
         ];

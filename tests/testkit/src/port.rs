@@ -1,4 +1,4 @@
-//! Reserves ports that stay free until a server of a test listens there.
+//! Reserves ports that stay free until a server of a test listens there, and while it is killed.
 
 use std::{
     collections::BTreeSet,
@@ -16,20 +16,20 @@ pub fn listen() -> TcpListener {
     loop {
         let port = fastrand::u16(10_000..32_000);
         if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            && is_unused(port)
+            && claim(port)
         {
             return listener;
         }
     }
 }
 
-/// Makes other processes choose another port than this one, until the result is dropped.
+/// Reserves a port against other test processes, by the UDP port of this number, until the result is dropped.
 pub(crate) fn reserve(port: u16) -> Option<UdpSocket> {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok()
 }
 
-/// Returns whether no other process has reserved this port, and this one has not used it.
-fn is_unused(port: u16) -> bool {
+/// Claims a port for this process. Returns false if it has used the port before, or another process has reserved it.
+fn claim(port: u16) -> bool {
     static USED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
     reserve(port).is_some() && used.insert(port)
@@ -51,7 +51,7 @@ pub fn of_node() -> u16 {
         let port = fastrand::u16(10_000..22_000);
         let are_free = [port, port + 10_000]
             .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
-        if are_free == [true, true] && is_unused(port) {
+        if are_free == [true, true] && claim(port) {
             return port;
         }
     }

@@ -36,7 +36,7 @@ const ENCRYPTED: [&str; 3] = [
 #[derive(Debug)]
 pub struct PostgresServer {
     port: u16,
-    /// For the time after a kill.
+    /// Keeps the port from other test processes while the server is killed.
     _reserved: Option<UdpSocket>,
     child: Mutex<Option<LeashedChild>>,
     settings: &'static [&'static str],

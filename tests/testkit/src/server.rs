@@ -26,7 +26,7 @@ pub struct RedisServer {
     settings: RedisServerBuilder,
     directory: PathBuf,
     port: u16,
-    /// For the time after a kill.
+    /// Keeps the port from other test processes while the server is killed.
     _reserved: Option<UdpSocket>,
     tls: Option<Tls>,
     front: Option<Arc<Proxy>>,

@@ -71,7 +71,7 @@ async fn calls_that_time_out_keep_little_memory_until_they_are_released() {
         });
         join_all(each).await
     };
-    // Buffers and pools grow, on a busy machine by more than the calls keep.
+    // The first calls of an outage grow buffers and pools, on a busy machine by more than the calls keep.
     calls(0).await;
     assert_soon_free(&server, &format!("new:{}", CALLS - 1)).await;
     server.pause();

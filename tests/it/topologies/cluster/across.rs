@@ -6,7 +6,7 @@ use std::time::Duration;
 use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisCluster, RedisServer, eventually, within};
 
-use super::{assert_soon_free, assert_soon_only_fences, shared};
+use super::{assert_soon_clear, assert_soon_free, shared};
 use crate::common::{LONG, connect, fence, name};
 
 /// The lease is longer than the test waits for a release.
@@ -66,7 +66,7 @@ async fn a_lock_is_released_when_the_master_of_the_next_one_fails() {
             other.set_user("locker", "+evalsha").await;
         }
         for key in [&first, &second] {
-            assert_soon_only_fences(&cluster, key).await;
+            assert_soon_clear(&cluster, key).await;
         }
     }
 }
@@ -94,7 +94,7 @@ async fn a_call_that_is_cancelled_between_two_masters_leaves_nothing_at_either()
     other.resume();
     cluster.settled().await;
     for key in [&first, &second] {
-        assert_soon_only_fences(&cluster, key).await;
+        assert_soon_clear(&cluster, key).await;
     }
 }
 

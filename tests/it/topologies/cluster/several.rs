@@ -3,7 +3,7 @@
 use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_testkit::within;
 
-use super::{assert_soon_only_fences, assert_soon_queued, client, keys, shared};
+use super::{assert_soon_clear, assert_soon_queued, client, keys, shared};
 use crate::common::{LASTING, LONG, hold, its_turn};
 
 /// The lease is longer than the test waits for a lock.
@@ -33,7 +33,7 @@ async fn a_call_that_waits_for_one_of_several_keys_keeps_no_other() {
         held.release().await.expect("held");
         its_turn(waiting).await;
         for key in &keys {
-            assert_soon_only_fences(cluster, key).await;
+            assert_soon_clear(cluster, key).await;
         }
     }
 }
