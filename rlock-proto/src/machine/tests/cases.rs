@@ -24,5 +24,5 @@ use crate::{
     lost::LostCause,
     mode::LockMode,
     options::{LockOptions, Wait},
-    store::{Acquired, Asks, QueuePlace, RenewalOutcome, TakenBy},
+    store::{Acquired, Asks, Change, QueuePlace, RenewalOutcome, StoreRequest, TakenBy},
 };

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use uuid::Uuid;
+
 use super::*;
 
 #[test]
@@ -357,6 +359,33 @@ fn a_cancelled_acquire_is_released_behind_its_request_and_again_after_a_late_gra
     client.grant(request, FENCE);
     client.reply_to_sent(DONE);
     assert!(client.is_empty() && client.losses().is_empty());
+}
+
+#[test]
+fn an_owner_whose_acquire_has_no_answer_is_released_although_a_later_one_was_refused() {
+    let (mut client, call, request) = Client::asking(terms(LEASE));
+    let first = owner(&request);
+    client.reply(request, UNANSWERED);
+    client.tick(100);
+    let again = asked(client.poll(call));
+    assert_eq!(owner(&again), first);
+    let refused = Acquired::Taken {
+        claim: 0,
+        ttl: Some(ms(1_000)),
+        queued: None,
+        sent_at: at(100),
+        fences: one(0),
+        retired: false,
+        by: TakenBy::Unnamed,
+    };
+    client.reply(again, Reply::Acquired(refused));
+    client.on(Input::Cancel(call));
+    let release = client.sent_one();
+    assert!(owner(&release) == first && !release.is_in_doubt());
+    let StoreRequest::Change(Change::Release(release)) = release.for_store(Uuid::nil()) else {
+        panic!("{release:?}");
+    };
+    assert!(release.refuses_late);
 }
 
 #[test]
