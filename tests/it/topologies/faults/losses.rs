@@ -1,7 +1,7 @@
 //! Locks that are deleted on the store: their holders notice, and stop.
 
 use rlock_core::LostCause;
-use rlock_testkit::{Fronted, Proxy};
+use rlock_testkit::{Fronted, Proxy, eventually};
 
 use super::{KEY, assert_most_soon_count, assert_nothing_left, assert_soon_counts, lasting};
 use crate::common::{LONG, assert_lost, cause_of, ms};
@@ -17,6 +17,14 @@ pub(crate) async fn a_lock_that_is_deleted_is_lost_and_does_not_come_back(place:
     let guard = lock.acquire().await.expect("free");
     assert_soon_counts(&place, &guard, 1).await;
     assert!(place.delete().await);
+    // A member of a quorum gets the lock back if the client finds it at a majority before all have lost it.
+    eventually(LONG, "it is lost", async || {
+        if guard.is_valid() {
+            place.delete().await;
+        }
+        !guard.is_valid()
+    })
+    .await;
     assert_lost(&guard, LONG, LostCause::Removed).await;
     let next = lasting(&other).acquire().await.expect("free");
     assert!(next.token() > guard.token());
