@@ -83,7 +83,11 @@ impl World {
         let is_quorum = self.is_quorum();
         let Client { machine, notes, .. } = &mut self.clients[client];
         notes.told(input, machine, now, is_quorum);
-        About::of(machine, input, now)
+        let about = About::of(machine, input, now);
+        if matches!(input, Input::Poll(_)) {
+            self.is_at_rest();
+        }
+        about
     }
 
     /// Looks at the machine after an input.

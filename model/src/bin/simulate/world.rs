@@ -69,8 +69,8 @@ pub(crate) struct World {
     number: u64,
     happenings: BTreeMap<(u64, u64), Happening>,
     next_audit: u64,
-    /// How many events there were since this time, within a millisecond.
-    pub(crate) events_since: (u64, u64),
+    /// How often calls were polled since this time, within a millisecond.
+    pub(crate) polls_since: (u64, u64),
     pub(crate) clients: Vec<Client>,
     pub(crate) servers: Vec<Server>,
     /// The former master, until it is demoted; the time of the last failover; the number of failovers.
@@ -110,7 +110,7 @@ impl World {
             number: 0,
             happenings: BTreeMap::new(),
             next_audit: START + AUDIT,
-            events_since: (0, START),
+            polls_since: (0, START),
             clients: Vec::new(),
             former: None,
             failed_over: 0,
@@ -368,7 +368,6 @@ impl World {
                     self.audit();
                 }
             } else {
-                self.check_rest(at);
                 self.now = self.now.max(at);
                 if (self.inputs >= inputs || self.now > START + LONGEST * scale) && !self.is_over {
                     self.ends();

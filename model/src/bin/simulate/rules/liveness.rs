@@ -22,22 +22,22 @@ const RESTS: Rule = "calls do not wake each other without end";
 const LONGEST_IDLE: u64 = 20_000 * MS;
 /// The same, if nothing delays grants.
 const SHORTEST_IDLE: u64 = 3_000 * MS;
-/// How many events a millisecond may have.
-const MOST_EVENTS: u64 = 50_000;
+/// How often a client's calls may be polled within a millisecond.
+const MOST_POLLS: u64 = 50_000;
 /// How long the first waiter may take to ask after a change was reported.
 const FOR_CHANGE: Duration = Duration::from_secs(3);
 
 impl World {
-    /// Checks that calls do not wake each other without end. The next event is at this time.
-    pub(crate) fn check_rest(&mut self, next: u64) {
-        let (number, since) = self.events_since;
-        self.events_since = if next < since + MS {
+    /// Checks that calls do not wake each other without end, when one is polled.
+    pub(super) fn is_at_rest(&mut self) {
+        let (number, since) = self.polls_since;
+        self.polls_since = if self.now < since + MS {
             (number + 1, since)
         } else {
-            (0, next)
+            (0, self.now)
         };
-        if number > MOST_EVENTS {
-            self.breaks(RESTS, format!("{number} events within a millisecond"));
+        if number > MOST_POLLS {
+            self.breaks(RESTS, format!("{number} polls within a millisecond"));
         }
     }
 
