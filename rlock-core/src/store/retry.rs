@@ -12,7 +12,7 @@ use crate::backoff::Backoff;
 ///
 /// # Errors
 ///
-/// Returns the last error, or the first one that is not transient.
+/// Returns the last error, or the first one that is not transient. An attempt with little time left says less than the one before it.
 pub(crate) async fn retry_within<T, F>(
     within: Duration,
     ask: impl Fn(Duration) -> F,
@@ -21,8 +21,10 @@ where
     F: Future<Output = Result<T, StoreError>>,
 {
     let (until, mut backoff) = (Instant::now() + within, Backoff::default());
+    let mut before = None::<StoreError>;
     loop {
-        let reply = ask(until.saturating_duration_since(Instant::now())).await;
+        let left = until.saturating_duration_since(Instant::now());
+        let reply = ask(left).await;
         let pause = backoff.next();
         match reply {
             Err(error) if error.transient && Instant::now() + pause < until => {
@@ -30,6 +32,11 @@ where
                 if Instant::now() >= until {
                     return Err(error);
                 }
+                before = Some(error);
+            }
+            Err(error) if error.transient && left < within / 10 => {
+                let executed = error.maybe_executed;
+                return Err(before.unwrap_or(error).or_executed(executed));
             }
             reply => return reply,
         }
@@ -69,5 +76,21 @@ mod tests {
         assert!(ask(silent, u32::MAX).await.is_err());
         assert!((2..50).contains(&asked.get()), "{}", asked.get());
         assert!(started.elapsed() <= Duration::from_millis(2_001));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_with_little_time_left_does_not_hide_why_the_one_before_failed() {
+        const WITHIN: Duration = Duration::from_secs(2);
+        for (is_silent, expected) in [(false, "a replica"), (true, "no reply")] {
+            let outcome = retry_within(WITHIN, |left| async move {
+                if left < WITHIN / 10 || is_silent {
+                    sleep(left).await;
+                    return Err::<(), _>(StoreError::ambiguous("no reply"));
+                }
+                Err(StoreError::ambiguous("a replica"))
+            });
+            let error = outcome.await.expect_err("it fails");
+            assert_eq!(error.source.to_string(), expected);
+        }
     }
 }

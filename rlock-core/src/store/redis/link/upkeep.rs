@@ -46,7 +46,8 @@ impl Link {
         let within = self.options.connect_timeout;
         let connection = retry_within(within, |left| async move {
             match self.open(left).await {
-                Err(error) if !is_replica(&error) => Ok(Err(error)),
+                // An attempt with little time left follows one that met a replica.
+                Err(error) if !is_replica(&error) && left >= within / 10 => Ok(Err(error)),
                 opened => opened.map(Ok),
             }
         });
