@@ -39,7 +39,11 @@ use rlock_proto::{
 };
 
 use self::directory::Directory;
-pub(crate) use self::{error::StoreError, retry::retry_within, send::SendOptions};
+pub(crate) use self::{
+    error::StoreError,
+    retry::{retry_while, retry_within},
+    send::SendOptions,
+};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type ReplyFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;

@@ -20,6 +20,18 @@ pub(crate) async fn retry_within<T, F>(
 where
     F: Future<Output = Result<T, StoreError>>,
 {
+    retry_while(|error| error.transient, within, ask).await
+}
+
+/// Like [`retry_within`], but only after errors that `may_pass`.
+pub(crate) async fn retry_while<T, F>(
+    may_pass: impl Fn(&StoreError) -> bool,
+    within: Duration,
+    ask: impl Fn(Duration) -> F,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
     let (until, mut backoff) = (Instant::now() + within, Backoff::default());
     let mut before = None::<StoreError>;
     loop {
@@ -27,7 +39,7 @@ where
         let reply = ask(left).await;
         let pause = backoff.next();
         match reply {
-            Err(error) if error.transient && Instant::now() + pause < until => {
+            Err(error) if may_pass(&error) && Instant::now() + pause < until => {
                 sleep(pause).await;
                 if Instant::now() >= until {
                     return Err(error);

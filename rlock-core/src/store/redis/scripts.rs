@@ -115,13 +115,9 @@ impl Script {
             .collect();
         let spaced = [
             ", ", " = ", " == ", " ~= ", " .. ", " + ", " - ", " < ", " > ", " >= ", " <= ", " * ",
-            " / ", "] ",
+            " / ", "] ", ") and", ") do", ") or", ") then", "' and", "' or", "' then",
         ];
         let text = spaced.into_iter().fold(lines.join("\n"), |text, spaced| {
-            text.replace(spaced, spaced.trim())
-        });
-        let before_words = [") and", ") do", ") or", ") then", "' and", "' or", "' then"];
-        let text = before_words.into_iter().fold(text, |text, spaced| {
             text.replace(spaced, &spaced.replace(' ', ""))
         });
         let hash = redis::Script::new(&text).get_hash().to_owned();

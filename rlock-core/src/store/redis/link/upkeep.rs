@@ -19,7 +19,7 @@ use crate::{
             dial::boxed,
             errors::{IsFormerMaster, IsReplica},
         },
-        retry_within,
+        retry_while,
         run_ids::SameServer,
     },
     wording::shown,
@@ -44,14 +44,7 @@ impl Link {
     /// lead the next connection to the master.
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
         let within = self.options.connect_timeout;
-        let connection = retry_within(within, |left| async move {
-            match self.open(left).await {
-                // An attempt with little time left follows one that met a replica.
-                Err(error) if !is_replica(&error) && left >= within / 10 => Ok(Err(error)),
-                opened => opened.map(Ok),
-            }
-        });
-        let connection = connection.await??;
+        let connection = retry_while(is_replica, within, |left| self.open(left)).await?;
         self.check(&connection).await;
         self.begin(connection);
         self.is_counted_up(true);
