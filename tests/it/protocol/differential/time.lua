@@ -16,8 +16,8 @@ for _, lock in ipairs(KEYS) do
   sooner(lock)
   sooner(lock .. ':queue')
   sooner(lock .. ':released')
-  for _, retired in ipairs(redis.call('KEYS', lock .. ':*:released')) do
-    sooner(retired)
+  for _, released in ipairs(redis.call('KEYS', lock .. ':*:released')) do
+    sooner(released)
   end
   for _, owner in ipairs(redis.call('ZRANGE', lock .. ':queue', 0, -1)) do
     redis.call('ZINCRBY', lock .. ':queue', -1000 * by, owner)

@@ -117,6 +117,13 @@ impl Fronted {
         self.topology.keeps_strict_order()
     }
 
+    /// Returns whether the store grants an acquire that arrives after its owner's release, although the owner had nothing. One
+    /// server refuses it, or executes it before the release.
+    #[must_use]
+    pub fn grants_late_requests(&self) -> bool {
+        matches!(self.topology, Topology::Quorum { .. })
+    }
+
     /// Returns how many of this many servers count entries correctly. In a quorum it is a majority:
     /// a server that missed a change keeps the former state.
     #[must_use]
@@ -145,6 +152,13 @@ impl Fronted {
     pub async fn owners(&self) -> Vec<BTreeMap<String, String>> {
         let (lock, servers) = (Self::lock(), self.servers().await);
         join_all(servers.iter().map(|server| server.owners(&lock))).await
+    }
+
+    /// Returns whether the struck servers have granted the lock at some time.
+    pub async fn have_granted(&self) -> bool {
+        let (lock, struck) = (Self::lock(), self.struck().await);
+        let know = join_all(struck.iter().map(|server| server.knows(&lock))).await;
+        !know.contains(&false)
     }
 
     /// Returns whether the servers have nothing of the lock but its last fence.

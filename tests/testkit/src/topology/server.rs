@@ -51,6 +51,17 @@ impl Server<'_> {
         }
     }
 
+    /// Returns whether the lock has ever been granted.
+    pub(super) async fn knows(&self, lock: &str) -> bool {
+        match self {
+            Self::Redis(server) => server.exists(&format!("{lock}:fence")).await,
+            Self::Postgres(server) => {
+                let row = format!("SELECT key, '' FROM rlock.lock WHERE key = '{lock}'");
+                !server.pairs(&row).await.is_empty()
+            }
+        }
+    }
+
     /// Returns whether there is nothing of the lock but its last fence.
     pub(super) async fn is_clear(&self, lock: &str) -> bool {
         match self {
