@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// Checks that the lock of a waiting call does not stay free.
+    /// Checks that the locks of a waiting call do not all stay free.
     pub(super) fn is_served(&mut self, client: usize, task: usize) {
         let state = &self.clients[client];
         let waiting = &state.tasks[task];
@@ -50,12 +50,8 @@ impl World {
             waiting.since,
             state.paused_until > self.now,
         );
-        // A nested call waits for the requests of its hold.
-        let [key] = &*wants else {
-            return;
-        };
         // A hold that was lost by its `max_hold`, or because a client asked, keeps the lock until it leaves.
-        let keeps = |client: &Client| {
+        let keeps = |client: &Client, key: &Key| {
             let owns = client
                 .machine
                 .slot(key)
@@ -63,11 +59,14 @@ impl World {
             let mut held = owns.iter().filter(|own| own.phase() == Phase::Held);
             held.any(|own| matches!(own.lost(), Some(LostCause::MaxHold | LostCause::Revoked)))
         };
-        let holds = self.holds(key);
-        let is_held = !holds.is_empty() || self.clients.iter().any(keeps);
-        self.lock(key).holds = holds;
-        if is_held {
-            return self.moves(key, self.now);
+        let mut moved = since;
+        for key in &wants {
+            let holds = self.holds(key);
+            if !holds.is_empty() || self.clients.iter().any(|client| keeps(client, key)) {
+                self.moves(key, self.now);
+            }
+            self.lock(key).holds = holds;
+            moved = moved.max(self.locks[key].moved);
         }
         // A lease ends by its holder's clock a little sooner than by the server's, and since the last look.
         let lease = u64::from(self.plan.longest_lease()) * MS;
@@ -76,14 +75,15 @@ impl World {
         } else {
             SHORTEST_IDLE + lease / 4
         };
-        if is_paused {
+        // A call that wants no more locks waits for the requests of the hold around it.
+        if is_paused || wants.is_empty() {
             return;
         }
-        let idle = self.now.saturating_sub(self.locks[key].moved.max(since));
+        let idle = self.now.saturating_sub(moved);
         self.counts.longest_idle = self.counts.longest_idle.max(idle);
         if idle > most {
             let idle = Duration::from_nanos(idle);
-            let what = format!("{key} is free for {idle:?}, and client {client} waits");
+            let what = format!("{wants:?} are free for {idle:?}, and client {client} waits");
             self.breaks(SERVED, what);
         }
     }
