@@ -451,3 +451,28 @@ fn calls_do_not_offer_each_other_their_turns_in_a_circle() {
         assert_eq!(served, calls + 1);
     }
 }
+
+/// Wound-wait: of two calls that lack each other's turn, the older one goes on.
+#[test]
+fn an_offered_turn_goes_to_an_older_call_for_several_locks_and_not_to_a_younger_one() {
+    for is_older in [true, false] {
+        let mut client = Client::new();
+        let hold = |client: &mut Client, key| {
+            let (_, step) = client.acquire(key, terms(LONG));
+            only(client.grant(asked(step), FENCE))
+        };
+        let (a, b) = (hold(&mut client, "a"), hold(&mut client, "b"));
+        let mut queue = |keys| client.queue(keys, terms(LONG));
+        let (both, one) = if is_older {
+            (queue("a b"), queue("b"))
+        } else {
+            let one = queue("b");
+            (queue("a b"), one)
+        };
+        client.leave(&b);
+        client.leave(&a);
+        assert!(client.is_woken(one) && client.is_woken(both));
+        assert_eq!(client.poll(both) != Step::Wait, is_older);
+        assert_eq!(client.poll(one) != Step::Wait, !is_older);
+    }
+}

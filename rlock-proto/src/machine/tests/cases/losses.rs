@@ -61,6 +61,21 @@ fn a_hold_that_is_revoked_twice_is_lost_once() {
 }
 
 #[test]
+fn a_lost_hold_is_released_when_its_last_entry_leaves() {
+    let (mut client, first) = Client::holding(terms(LEASE));
+    let second = client.enter(&first, LEASE);
+    client.event(Event::Changed);
+    client.tick(1);
+    client.renew(Some(RenewalOutcome::Lost));
+    for (entered, sent) in [(first, 0), (second, 1)] {
+        let left = client.leave(&entered);
+        assert_eq!(left, Step::Left(Err(LostCause::Removed)));
+        client.tick(2);
+        assert_eq!(client.sent().len(), sent);
+    }
+}
+
+#[test]
 fn a_lock_that_is_gone_before_its_next_hold_began_is_no_loss() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let (next, _) = client.acquire("k", terms(LEASE));
