@@ -234,6 +234,22 @@ fn a_short_wait_behind_served_calls_ends_with_a_taken_lock() {
     }
 }
 
+#[test]
+fn what_the_store_said_before_a_short_wait_does_not_call_the_lock_taken() {
+    for wait in SHORT {
+        let (mut client, held) = Client::holding(terms(LONG));
+        client.tick(1);
+        client.leave_as(&held, None);
+        let (_, step) = client.acquire("k", terms(LONG));
+        client.tick(2);
+        let call = client.queue("k", waits(wait));
+        client.tick(2_001);
+        assert_eq!(client.reply(asked(step), UNANSWERED), Step::Wait);
+        client.tick(2_100);
+        assert_eq!(client.poll(call), Step::Refused(Refusal::Failed));
+    }
+}
+
 /// Its request was answered, so it has not failed.
 #[test]
 fn a_call_whose_grant_is_taken_by_force_at_the_end_of_its_wait_is_told_that_the_lock_is_taken() {
