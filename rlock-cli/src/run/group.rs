@@ -5,8 +5,7 @@ use std::{io, os::unix::process::CommandExt as _};
 use rustix::{
     io::Errno,
     process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, test_kill_process_group,
-        wait,
+        Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, wait,
     },
 };
 
@@ -29,7 +28,7 @@ impl Group {
         // Orphans of the group become children of this process, which reaps them. An init process that reaps none, as in
         // some containers, would leave them in the group forever.
         #[cfg(target_os = "linux")]
-        rustix::process::set_child_subreaper(Some(getpid()))?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         // Before there is a child: afterwards, nothing may fail any more.
         let children = unix::signal(SignalKind::child())?;
         let mut command = launch.command()?;

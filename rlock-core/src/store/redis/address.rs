@@ -20,8 +20,6 @@ use crate::store::{StoreError, endpoint::ServerEndpoint, options::ConnectionSett
 
 /// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The time after which Linux closes a connection whose sent bytes are not acknowledged.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// The error if a minority of the Sentinels names another master than the one that the client knows.
 const UNCONFIRMED: &str =
@@ -257,8 +255,9 @@ impl Server {
         let tcp = tcp
             .set_nodelay(self.settings.nodelay)
             .set_keepalive(keepalive);
+        // Linux closes a connection whose sent bytes are not acknowledged for this time.
         #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-        let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
+        let tcp = tcp.set_user_timeout(Duration::from_secs(10));
         let redis = self.info.redis_settings().clone().set_protocol(protocol);
         let redis = redis.set_lib_name("rlock", env!("CARGO_PKG_VERSION"));
         let info = self.info.clone();

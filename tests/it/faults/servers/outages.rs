@@ -1,17 +1,15 @@
 //! What an outage costs a service whose calls all time out.
 
-use std::fs;
-
 use futures_util::future::join_all;
 use rlock_core::{LockError, LockGuard};
 use rlock_testkit::{RedisCluster, RedisServer, eventually};
 
 use crate::common::{
-    LASTING, LONG,
+    LONG,
     alone::alone,
     assert_soon_free, connect_with, hold,
     log::{keep_log, logged, logged_of},
-    ms, name, only_tokens_are_left,
+    ms, name,
 };
 
 /// How many tasks make calls, and how many locks are held.
@@ -60,6 +58,8 @@ async fn an_outage_is_logged_once_and_calls_that_are_not_sent_need_no_release() 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn calls_that_time_out_keep_little_memory_until_they_are_released() {
+    use crate::common::{LASTING, only_tokens_are_left};
+
     const CALLS: usize = 10_000;
     alone!(calls_that_time_out_keep_little_memory_until_they_are_released);
     let server = RedisServer::start();
@@ -126,7 +126,7 @@ async fn a_dropped_guard_does_not_wait_for_the_releases_of_an_outage_elsewhere()
 /// Returns the resident bytes of this process, in KiB.
 #[cfg(target_os = "linux")]
 fn resident() -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let size = line.and_then(|line| line.split_whitespace().next());
     size.expect("a size").parse().expect("a number")
