@@ -334,7 +334,8 @@ impl World {
                     let after = if slow {
                         self.rng.u64(..300 * MS)
                     } else if self.plan.has(Part::PolledAtOnce) {
-                        1
+                        // A clock that drifts shows another time, as that of a machine does.
+                        10
                     } else {
                         self.rng.u64(..MS / 5)
                     };
