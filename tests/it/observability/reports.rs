@@ -1,7 +1,5 @@
 //! The log lines of outages and of calls that disagree: each is logged once.
 
-use std::time::Instant;
-
 use futures_util::future::join_all;
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
@@ -95,22 +93,17 @@ async fn an_idle_client_reconnects_without_a_log_line() {
     let client = builder().second_connection(false);
     let client = client.connect(&proxy.url()).await.expect("it is up");
     let connected = || logged_with(&[&proxy.address(), ": connected "]).len();
-    let lost = || logged_with(&[&proxy.address(), "connection lost"]).len();
-    let mut quick = 0;
-    for _ in 0..100 {
-        let (before, lost_before, began) = (connected(), lost(), Instant::now());
+    let failed = || logged_with(&[&proxy.address(), "connecting failed"]);
+    for n in 1..=3 {
+        let before = connected();
         proxy.reset();
         eventually(LONG, "it connects again", async || connected() > before).await;
-        // An attempt that takes longer fails, which is logged.
-        if began.elapsed() < ms(250) {
-            assert_eq!(lost(), lost_before);
-            quick += 1;
-        }
-        if quick == 3 {
-            break;
+        // An attempt that times out, as on a busy machine, begins an outage, which is logged.
+        if failed().is_empty() {
+            let infos = infos(&proxy.address());
+            assert_eq!(infos, Vec::<String>::new(), "reset {n}");
         }
     }
-    assert_eq!(quick, 3);
     let guard = client.lock("k").wait(LONG).acquire().await;
     guard.expect("free").release().await.expect("held");
 }
