@@ -334,7 +334,7 @@ impl World {
                     let after = if slow {
                         self.rng.u64(..300 * MS)
                     } else if self.plan.has(Part::PolledAtOnce) {
-                        // A clock that drifts shows another time, as that of a machine does.
+                        // So much later that a slow clock, too, shows another time.
                         10
                     } else {
                         self.rng.u64(..MS / 5)

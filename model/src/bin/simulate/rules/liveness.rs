@@ -22,7 +22,7 @@ const RESTS: Rule = "calls do not wake each other without end";
 const LONGEST_IDLE: u64 = 20_000 * MS;
 /// The same, if nothing delays grants.
 const SHORTEST_IDLE: u64 = 3_000 * MS;
-/// How often a client's calls may be polled within a millisecond.
+/// How often calls may be polled within a millisecond.
 const MOST_POLLS: u64 = 50_000;
 /// How long the first waiter may take to ask after a change was reported.
 const FOR_CHANGE: Duration = Duration::from_secs(3);
@@ -65,8 +65,13 @@ impl World {
             if !holds.is_empty() || self.clients.iter().any(|client| keeps(client, key)) {
                 self.moves(key, self.now);
             }
-            self.lock(key).holds = holds;
-            moved = moved.max(self.locks[key].moved);
+            let lock = self.lock(key);
+            lock.holds = holds;
+            moved = moved.max(lock.moved);
+        }
+        // A call that wants no more locks waits for the requests of the hold around it.
+        if is_paused || wants.is_empty() {
+            return;
         }
         // A lease ends by its holder's clock a little sooner than by the server's, and since the last look.
         let lease = u64::from(self.plan.longest_lease()) * MS;
@@ -75,10 +80,6 @@ impl World {
         } else {
             SHORTEST_IDLE + lease / 4
         };
-        // A call that wants no more locks waits for the requests of the hold around it.
-        if is_paused || wants.is_empty() {
-            return;
-        }
         let idle = self.now.saturating_sub(moved);
         self.counts.longest_idle = self.counts.longest_idle.max(idle);
         if idle > most {
