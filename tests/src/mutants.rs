@@ -25,7 +25,7 @@ pub struct Mutant {
 }
 
 /// A test, written as `it::…`, or as `rlock-core::…` for a unit test of the core.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TestName {
     /// Whether it is a unit test of the core.

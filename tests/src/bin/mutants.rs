@@ -5,8 +5,8 @@
 //! The copies, and the output of the tests, are below the target directory.
 
 use std::{
-    collections::{BTreeMap, HashSet},
-    env, fs, io,
+    collections::{BTreeMap, BTreeSet, HashSet},
+    env, fs, io, iter,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     sync::Mutex,
@@ -39,20 +39,18 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut by_test = BTreeMap::<_, Vec<_>>::new();
-    for mutant in &mutants {
-        let of_test = by_test.entry(&*mutant.caught_by.path).or_default();
-        of_test.push(mutant);
-    }
-    let queue = Mutex::new(by_test.into_values());
-    let missed: Vec<&str> = thread::scope(|scope| {
-        let jobs = gates
-            .iter()
-            .map(|gate| scope.spawn(|| gate.try_all(&queue)));
-        let jobs: Vec<_> = jobs.collect();
-        let missed = jobs.into_iter().map(|job| job.join().expect("no panic"));
-        missed.flatten().collect()
+    // A test that also fails without a mutant says nothing about one, so all tests run without any first: in one copy, which is
+    // compiled once.
+    let tests: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.caught_by).collect();
+    let sound = share(&gates, tests, |_, test| {
+        (test, gates[0].run(test, &test.path))
     });
+    let sound: BTreeMap<_, _> = sound.into_iter().collect();
+    let missed = share(&gates, &mutants, |gate, mutant| {
+        let caught = gate.catches(mutant, &sound[&mutant.caught_by]);
+        (!caught).then_some(&*mutant.name)
+    });
+    let missed: Vec<&str> = missed.into_iter().flatten().collect();
     let caught = mutants.len() - missed.len();
     println!("{caught} of {} mutants caught", mutants.len());
     if missed.is_empty() {
@@ -60,6 +58,23 @@ fn main() -> ExitCode {
     }
     println!("not caught: {}", missed.join(" "));
     ExitCode::FAILURE
+}
+
+/// Calls `each` for every item, in a thread for each copy. Returns the results in any order.
+fn share<T: Send, R: Send>(
+    gates: &[Gate],
+    items: impl IntoIterator<Item = T, IntoIter: Send>,
+    each: impl Fn(&Gate, T) -> R + Sync,
+) -> Vec<R> {
+    let queue = Mutex::new(items.into_iter());
+    let next = || queue.lock().expect("no panic").next();
+    thread::scope(|scope| {
+        let job = |gate| iter::from_fn(next).map(|item| each(gate, item)).collect();
+        let jobs = gates.iter().map(|gate| scope.spawn(move || job(gate)));
+        let jobs: Vec<thread::ScopedJoinHandle<'_, Vec<R>>> = jobs.collect();
+        let results = jobs.into_iter().map(|job| job.join().expect("no panic"));
+        results.flatten().collect()
+    })
 }
 
 /// A copy in which mutants are tried.
@@ -85,7 +100,7 @@ impl Gate {
             .nth(2)
             .expect("below a target directory");
         let directory = target.join(format!("mutants-by-hand/{number}"));
-        fs::create_dir_all(&directory)?;
+        fs::create_dir_all(directory.join("outputs"))?;
         let lock = fs::File::create(directory.join("lock"))?;
         lock.try_lock()?;
         synchronize(workspace(), &directory.join("source"))?;
@@ -95,35 +110,23 @@ impl Gate {
         })
     }
 
-    /// Tries the mutants of one test after the other. Returns the names of those that are not caught.
-    fn try_all<'a>(&self, queue: &Mutex<impl Iterator<Item = Vec<&'a Mutant>>>) -> Vec<&'a str> {
-        let mut missed = Vec::new();
-        let next = || queue.lock().expect("no panic").next();
-        while let Some(of_test) = next() {
-            // A test that fails without any mutant catches none.
-            let without = self.run(&of_test[0].caught_by);
-            for mutant in of_test {
-                let began = Instant::now();
-                let verdict = match &without {
-                    Verdict::Passes => self.try_one(mutant),
-                    Verdict::Fails(why) | Verdict::NotRun(why) => Verdict::NotRun(format!(
-                        "{} fails without it: {why}",
-                        mutant.caught_by.path
-                    )),
-                };
-                let said = match &verdict {
-                    Verdict::Fails(why) => why.clone(),
-                    Verdict::Passes => format!("MISSED by {}", mutant.caught_by.path),
-                    Verdict::NotRun(why) => format!("NOT TRIED: {why}"),
-                };
-                let seconds = began.elapsed().as_secs_f64();
-                println!("{seconds:>6.1} s  {}: {said}", mutant.name);
-                if !matches!(verdict, Verdict::Fails(_)) {
-                    missed.push(&*mutant.name);
-                }
-            }
-        }
-        missed
+    /// Tries a mutant, prints what its test says, and returns whether it is caught.
+    fn catches(&self, mutant: &Mutant, sound: &Verdict) -> bool {
+        let test = &mutant.caught_by.path;
+        let began = Instant::now();
+        let verdict = match sound {
+            Verdict::Passes => &self.try_one(mutant),
+            Verdict::Fails(why) => &Verdict::NotRun(format!("{test} fails without it: {why}")),
+            Verdict::NotRun(_) => sound,
+        };
+        let said = match verdict {
+            Verdict::Fails(why) => why.clone(),
+            Verdict::Passes => format!("MISSED by {test}"),
+            Verdict::NotRun(why) => format!("NOT TRIED: {why}"),
+        };
+        let seconds = began.elapsed().as_secs_f64();
+        println!("{seconds:>6.1} s  {}: {said}", mutant.name);
+        matches!(verdict, Verdict::Fails(_))
     }
 
     fn try_one(&self, mutant: &Mutant) -> Verdict {
@@ -134,12 +137,13 @@ impl Gate {
         };
         let write = |text| fs::write(mutant.path(&root), text).expect("the copy is writable");
         write(broken);
-        let verdict = self.run(&mutant.caught_by);
+        let verdict = self.run(&mutant.caught_by, &mutant.name);
         write(sound);
         verdict
     }
 
-    fn run(&self, test: &TestName) -> Verdict {
+    /// Runs a test, and keeps its output in a file with this name.
+    fn run(&self, test: &TestName, name: &str) -> Verdict {
         let target: &[&str] = if test.is_unit {
             &["-p", "rlock-core", "--lib"]
         } else {
@@ -159,7 +163,7 @@ impl Gate {
             .args(["--", "--exact", "--include-ignored"]);
         let output = run.arg(&test.path).output().expect("timeout is there");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let _ = fs::write(self.directory.join("output"), &said);
+        let _ = fs::write(self.directory.join("outputs").join(name), &said);
         match output.status.success() {
             true if said.contains("test result: ok. 1 passed") => Verdict::Passes,
             true => Verdict::NotRun(format!("there is no test {}", test.path)),
@@ -172,11 +176,19 @@ impl Gate {
         let mut command = Command::new("timeout");
         command
             .args(["--kill-after=10", limit])
-            .args(["cargo", "test", "--locked", "--target-dir"])
+            .args([
+                "cargo",
+                "test",
+                "--locked",
+                "--profile=mutants",
+                "--target-dir",
+            ])
             .arg(self.directory.join("target"))
             .current_dir(self.directory.join("source"))
             .env("CARGO_INCREMENTAL", "1")
             .env("RLOCK_TEST_ROUNDS", "5")
+            // The same sequences each time, so that a bug is not caught by chance.
+            .env("PROPTEST_RNG_SEED", "1")
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null());
         // Cargo's variables for this program's package would run build scripts again.
