@@ -414,3 +414,34 @@ impl fmt::Debug for LeaderChanges {
         changes.finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rlock_proto::store::StoredLock;
+
+    use super::*;
+
+    /// The store may have passed the lock to the next candidate.
+    #[test]
+    fn the_end_of_a_term_does_not_mean_that_nobody_leads() {
+        let stored = StoredLock {
+            owner: "b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:1".to_owned(),
+            count: 1,
+            ttl: Some(Duration::from_secs(30)),
+            fence: Some(7),
+            other_fences: Vec::new(),
+            queue: Vec::new(),
+            holders: 1,
+            permits_taken: 0,
+            others: Vec::new(),
+        };
+        let leader = info_of(&Key::parse("scheduler").expect("valid"), stored);
+        let term = leader.token.expect("the store has a fence");
+        let now = Time::from_nanos(1);
+        let mut observed = Observed::new(now);
+        assert!(observed.hear(&leader, now), "it leads");
+        assert!(observed.ended(term, now), "the store is asked");
+        assert!(observed.change().is_some_and(|it| it.leader().is_some()));
+        assert!(observed.ask.is_some_and(|ask| ask.why == Why::Ended));
+    }
+}
