@@ -15,8 +15,8 @@ use rlock_testkit::{RedisServer, eventually, within};
 use crate::common::{
     LASTING, LONG, acl, acquiring,
     alone::alone,
-    assert_notices_a_loss, assert_notified, assert_soon_free, builder, connect, enqueued, hand_off,
-    its_turn,
+    assert_notices_a_loss, assert_notified, assert_soon_free, builder, connect, connect_with,
+    enqueued, hand_off, its_turn,
     log::{keep_log, logged_with},
     ms, queue,
 };
@@ -390,7 +390,9 @@ async fn exclusion_holds_whichever_permission_is_missing() {
     let missing = NEEDED[1..].iter().chain(&BETTER);
     join_all(missing.map(async |left_out| {
         let server = server_with(&all_but(left_out));
-        let (one, other) = (connect(&url(&server)).await, connect(&url(&server)).await);
+        // A request that times out would look like one that is refused.
+        let client = || connect_with(LONG, url(&server));
+        let (one, other) = (client().await, client().await);
         let take = async |client: &LockClient, key: &str, mode: LockMode| {
             let lock = client.lock(key).lease(LONG);
             let lock = match mode {

@@ -241,8 +241,8 @@ async fn readers_keep_a_writer_out_wherever_the_keys_of_their_lock_are() {
             cluster.move_key(&key, 0, 1).await;
         }
         // It may wait for the end of the move. It must not end the hold of the first.
-        let second = other.lock(&key).shared().wait(ms(500)).acquire().await;
-        let writer = other.lock(&key).wait(ms(500)).acquire().await;
+        let second = other.lock(&key).shared().wait(ms(2_000)).acquire().await;
+        let writer = other.lock(&key).wait(ms(2_000)).acquire().await;
         assert!(writer.is_err(), "{begins}: {writer:?}");
         drop(second);
         let waiting = acquiring(other.lock(&key).wait(LONG));

@@ -16,6 +16,8 @@ fn in_memory(server: &PostgresServer) -> String {
 #[tokio::test]
 async fn a_granted_lock_survives_a_crash_of_its_server() {
     let server = PostgresServer::start();
+    // What is not written at once is not written before the crash.
+    server.set("wal_writer_delay", "'10s'").await;
     let (one, other) = (connect(&server).await, connect(&server).await);
     let released = one.lock("released").acquire().await.expect("free");
     let earlier = released.token();

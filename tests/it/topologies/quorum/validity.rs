@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The delay of every reply.
-const LATE: Duration = Duration::from_millis(800);
+const LATE: Duration = Duration::from_secs(2);
 
 /// Asserts that the lease counts from before the request, and so from at least [`LATE`] ago.
 #[track_caller]
