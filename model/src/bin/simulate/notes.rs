@@ -33,9 +33,8 @@ pub(crate) struct Note {
     pub(crate) is_lost: bool,
     /// Why no further hold may begin with it.
     pub(crate) is_over: Option<&'static str>,
-    /// When a change was reported, or reports were missed, until a later request is confirmed; whether a request
-    /// failed.
-    pub(crate) doubt: Option<(Time, bool)>,
+    /// What may have changed, until a later request is confirmed.
+    pub(crate) doubt: Option<Doubt>,
     /// When its latest count was sent.
     pub(crate) told_at: Time,
     /// Whether it has asked the store for its lock, and whether its grant may be taken back.
@@ -58,9 +57,42 @@ pub(crate) struct Note {
     pub(crate) waiters: usize,
 }
 
+/// A change was reported, reports were missed, or an acquire failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doubt {
+    since: Time,
+    pub(crate) has_failed: bool,
+    /// The number of the first acquire that was sent afterwards, perhaps at the same time.
+    asked: Option<u64>,
+}
+
+impl Doubt {
+    fn new(since: Time, has_failed: bool) -> Self {
+        Self {
+            since,
+            has_failed,
+            asked: None,
+        }
+    }
+}
+
 impl Note {
     fn confirmed(&mut self, sent_at: Time) {
-        self.doubt = self.doubt.filter(|(at, _)| *at >= sent_at);
+        self.doubt = self.doubt.filter(|doubt| doubt.since >= sent_at);
+    }
+
+    /// Notes that an acquire with this number is sent.
+    pub(crate) fn asks(&mut self, number: u64) {
+        (self.has_asked, self.is_first, self.changed_at) = (true, false, None);
+        if let Some(doubt) = &mut self.doubt {
+            doubt.asked.get_or_insert(number);
+        }
+    }
+
+    /// Notes that the acquire with this number was granted.
+    fn granted(&mut self, number: u64) {
+        let is_later = |doubt: &Doubt| doubt.asked.is_some_and(|asked| asked <= number);
+        self.doubt = self.doubt.filter(|doubt| !is_later(doubt));
     }
 }
 
@@ -103,9 +135,7 @@ impl Notes {
                 for (n, claim) in request.claims.iter().enumerate() {
                     let note = self.of(claim.owner);
                     match reply {
-                        Reply::Acquired(Acquired::Granted { sent_at, .. }) => {
-                            note.confirmed(*sent_at);
-                        }
+                        Reply::Acquired(Acquired::Granted { .. }) => note.granted(request.number),
                         Reply::Applied(Applied::Done)
                             if matches!(request.what, Ask::SetCount { .. }) =>
                         {
@@ -116,7 +146,7 @@ impl Notes {
                         }
                         // A quorum may have taken back what this client owned.
                         Reply::Failed(failure) if failure.maybe_executed && is_acquire => {
-                            note.doubt = Some((now, true));
+                            note.doubt = Some(Doubt::new(now, true));
                             note.is_retired |= rolls_back;
                         }
                         Reply::None => note.is_retired |= is_acquire && (rolls_back || is_quorum),
@@ -174,7 +204,7 @@ impl Note {
     fn event(&mut self, event: &Event, phase: Option<Phase>, now: Time) {
         match event {
             Event::Changed | Event::Missed { .. } => {
-                self.doubt = Some((now, false));
+                self.doubt = Some(Doubt::new(now, false));
                 if self.is_first && phase.is_some_and(Phase::is_pending) {
                     self.changed_at.get_or_insert(now);
                 }

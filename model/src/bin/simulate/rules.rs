@@ -164,8 +164,10 @@ impl World {
                 self.follows_release(client, about, request);
                 self.asks_seldom(client, request);
                 for claim in &request.claims {
-                    let note = self.clients[client].notes.of(claim.owner);
-                    (note.has_asked, note.is_first, note.changed_at) = (true, false, None);
+                    self.clients[client]
+                        .notes
+                        .of(claim.owner)
+                        .asks(request.number);
                 }
             }
         }

@@ -334,8 +334,7 @@ impl World {
                     let after = if slow {
                         self.rng.u64(..300 * MS)
                     } else if self.plan.has(Part::PolledAtOnce) {
-                        // So much later that a slow clock, too, shows another time.
-                        10
+                        1
                     } else {
                         self.rng.u64(..MS / 5)
                     };

@@ -48,7 +48,7 @@ impl World {
             "was lost"
         } else if former
             .doubt
-            .is_some_and(|(_, has_failed)| has_failed || is_local)
+            .is_some_and(|doubt| doubt.has_failed || is_local)
         {
             "is in doubt"
         } else if is_local && former.token > 0 && former.terms.lease != terms.lease {
