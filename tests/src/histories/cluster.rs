@@ -24,6 +24,8 @@ use rlock_testkit::{MASTERS, RedisCluster, RedisServer, leftovers};
 /// replica has all data.
 const ATTEMPT: Duration = Duration::from_secs(6);
 const ATTEMPTS: u32 = 3;
+/// The silence after which a node counts as dead.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// A cluster whose servers may be down. Callers wait until all are up.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Cluster {
         // A restarted server soon has its master's data.
         let node = RedisServer::builder().config("repl-diskless-sync-delay", "0");
         let cluster = RedisCluster::of(&node.behind_proxy()).await;
-        cluster.silence(Duration::from_secs(1)).await;
+        cluster.silence(SILENCE).await;
         let url = cluster.url();
         let proxies = (0..2 * MASTERS).map(|n| Arc::clone(cluster.node(n).front()));
         let fronts = Fronts {
@@ -129,6 +131,8 @@ async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -
             cluster.led_by(replica_of(master)).await;
             sleep(step.lasts).await;
             tokio::task::block_in_place(|| cluster.node(master).restart());
+            // The restarted node has forgotten it. With the default, a failover takes 20 s, and minutes if a vote fails.
+            cluster.silence(SILENCE).await;
             cluster.settled().await;
             true
         }
