@@ -176,13 +176,8 @@ impl Gate {
         let mut command = Command::new("timeout");
         command
             .args(["--kill-after=10", limit])
-            .args([
-                "cargo",
-                "test",
-                "--locked",
-                "--profile=mutants",
-                "--target-dir",
-            ])
+            .args(["cargo", "test", "--locked", "--profile=mutants"])
+            .arg("--target-dir")
             .arg(self.directory.join("target"))
             .current_dir(self.directory.join("source"))
             .env("CARGO_INCREMENTAL", "1")

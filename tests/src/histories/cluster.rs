@@ -131,7 +131,7 @@ async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -
             cluster.led_by(replica_of(master)).await;
             sleep(step.lasts).await;
             tokio::task::block_in_place(|| cluster.node(master).restart());
-            // The restarted node has forgotten it. With the default, a failover takes 20 s, and minutes if a vote fails.
+            // A restarted node has the default again, with which a failover takes 20 s, and minutes if a vote fails.
             cluster.silence(SILENCE).await;
             cluster.settled().await;
             true

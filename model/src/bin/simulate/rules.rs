@@ -163,11 +163,9 @@ impl World {
                 self.asks_with(client, request);
                 self.follows_release(client, about, request);
                 self.asks_seldom(client, request);
+                let notes = &mut self.clients[client].notes;
                 for claim in &request.claims {
-                    self.clients[client]
-                        .notes
-                        .of(claim.owner)
-                        .asks(request.number);
+                    notes.of(claim.owner).asks(request.number);
                 }
             }
         }
