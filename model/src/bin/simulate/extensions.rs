@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::{
     clients::{Client, Held, Sent},
+    known::Detached,
     lease::valid_until,
     machine::{Input, Step},
+    owner::OwnerId,
     world::{MS, World},
 };
 
@@ -46,8 +48,13 @@ impl World {
             // A renewal may be on its way.
             let longest = u64::from(self.plan.longest_lease()) * MS;
             self.moves(&key, self.now + 2 * longest);
+            let detached = Detached {
+                owner: OwnerId::new(self.clients[client].id, owner, held.mode),
+                token: held.token,
+                until,
+            };
             let lock = self.locks.get_mut(&key).expect("the key exists");
-            lock.detached = (held.token, until);
+            lock.detached = Some(detached);
         }
         is_detached
     }

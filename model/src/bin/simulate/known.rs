@@ -5,6 +5,7 @@ use rlock_model::witness::{Fence, Holder, Tokens};
 use crate::{
     machine::{Owner, Phase},
     mode::LockMode,
+    owner::OwnerId,
     plan::MOST_PERMITS,
 };
 
@@ -60,6 +61,15 @@ impl Holder for Hold {
     }
 }
 
+/// The last hold of a key that was detached.
+#[derive(Clone, Copy)]
+pub(crate) struct Detached {
+    pub(crate) owner: OwnerId,
+    pub(crate) token: u64,
+    /// Until when its lock stays taken.
+    pub(crate) until: u64,
+}
+
 /// What is known of a key.
 #[derive(Default)]
 pub(crate) struct Lock {
@@ -77,8 +87,7 @@ pub(crate) struct Lock {
     pub(crate) lacks: Vec<u64>,
     /// Until when it stays taken after the last hold.
     pub(crate) kept_until: u64,
-    /// The token of the last hold that was detached, and until when its lock stays taken.
-    pub(crate) detached: (u64, u64),
+    pub(crate) detached: Option<Detached>,
     /// How many calls of a client were served in a row while other clients waited.
     pub(crate) handovers: (usize, usize),
     /// The resource that the lock protects.

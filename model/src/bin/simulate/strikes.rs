@@ -14,6 +14,8 @@ use crate::{
 
 /// How long a client may take to shut down, in each step.
 const PATIENCE: u64 = 5_000 * MS;
+/// How long a server may stand still.
+pub(crate) const LONGEST_PAUSE: u64 = 3_000 * MS;
 
 impl World {
     /// Plans when a fault strikes next, if this run has it.
@@ -67,7 +69,7 @@ impl World {
                 self.tells_client(who, 0, Input::Event(key, None, Event::Changed));
             }
             Part::ServerPaused => {
-                let until = self.now + self.rng.u64(10 * MS..3_000 * MS);
+                let until = self.now + self.rng.u64(10 * MS..LONGEST_PAUSE);
                 self.servers[server].paused_until = until;
                 self.moves_until(until);
             }

@@ -4,7 +4,7 @@
 use rlock_model::witness::{Holder as _, excluded, takes_too_many};
 
 use super::{Hold, Rule};
-use crate::{key::Key, world::World};
+use crate::{key::Key, known::Detached, world::World};
 
 const ONE_HOLDER: Rule = "at most one owner holds a lock";
 
@@ -23,14 +23,15 @@ impl World {
                 .filter(|_| takes_too_many(&hold, solid()))
         });
         let other = other.copied();
+        let detached = self.locks[key].detached;
+        let detached = detached.filter(|hold| self.now < hold.until && hold.token > void);
         holds.push(hold);
         self.lock(key).holds = holds;
         if hold.token <= void || other.is_some_and(|other| other.token <= void) {
             self.counts.excused += 1;
-        } else if self.now < self.locks[key].detached.1 && self.locks[key].detached.0 > void {
-            let (detached, _) = self.locks[key].detached;
+        } else if let Some(Detached { token, .. }) = detached {
             let what =
-                format!("{key}: {hold:?} begins before the end of {detached}, which was detached");
+                format!("{key}: {hold:?} begins before the end of {token}, which was detached");
             self.breaks(ONE_HOLDER, what);
         } else if let Some(other) = other {
             let what = format!("{key}: {hold:?} at the same time as {other:?}");

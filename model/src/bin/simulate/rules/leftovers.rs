@@ -6,7 +6,8 @@ use super::{Rule, stored_by};
 use crate::{
     clients::{Client, Life},
     key::Key,
-    plan::Effect,
+    plan::{Effect, Part},
+    strikes::LONGEST_PAUSE,
     world::{CLOCK_STEP, MS, World},
 };
 
@@ -44,7 +45,8 @@ impl World {
     pub(super) fn audit_leftovers(&mut self, server: usize, key: &Key) {
         let now = self.now;
         let owner = (self.stored(server, key)).map_or(String::new(), |stored| stored.owner);
-        let is_gone = stored_by(&owner).is_some_and(|id| {
+        let stored = stored_by(&owner);
+        let is_gone = stored.is_some_and(|id| {
             let holder = self.clients.iter().find(|client| id.is_of(client.id));
             holder.is_some_and(|client| {
                 client.machine.own(key, id.sequence()).is_none() && client.life < Life::Closed
@@ -54,7 +56,16 @@ impl World {
         let may_be_left = self.plan.may(Effect::Leaves)
             || self.is_quorum() && self.plan.may(Effect::LeavesOfMinority);
         let is_down = self.servers[server].down_until > now;
+        let pauses = self.plan.has(Part::ServerPaused);
         let lock = self.lock(key);
+        let is_detached = (lock.detached).is_some_and(|hold| stored == Some(hold.owner));
+        // A renewal that was on its way when its guard was detached may wait for a paused server, which counts the lease from
+        // when it executes the renewal.
+        let late = if is_detached && pauses {
+            LONGEST_PAUSE
+        } else {
+            0
+        };
         lock.owners
             .resize_with(lock.owners.len().max(server + 1), Default::default);
         let (last, since) = &mut lock.owners[server];
@@ -68,7 +79,7 @@ impl World {
         }
         // The client may have forgotten it just now, because in worlds of long leases the audit before may be long ago.
         let orphaned = now - *since.get_or_insert(now);
-        if orphaned > LONGEST_ORPHANED {
+        if orphaned > LONGEST_ORPHANED + late {
             let orphaned = Duration::from_nanos(orphaned);
             let what = format!("{key}: server {server} has an owner that is gone for {orphaned:?}");
             self.breaks(NOTHING_LEFT, what);
