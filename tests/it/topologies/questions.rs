@@ -9,7 +9,7 @@ use crate::common::{LONG, builder, ms};
 /// lock.
 async fn assert_patient(asking: LockClient, held: &LockGuard, back: &[&Proxy]) {
     let key = held.key().to_owned();
-    let asked = tokio::spawn(async move {
+    let mut asked = Box::pin(async move {
         let (mut clients, mut scan) = (asking.list("*"), asking.list("*").scan(true));
         tokio::join!(
             asking.ping(),
@@ -18,14 +18,13 @@ async fn assert_patient(asking: LockClient, held: &LockGuard, back: &[&Proxy]) {
             scan.try_next()
         )
     });
-    // Long enough for a question that does not wait to fail.
-    tokio::time::sleep(ms(300)).await;
-    assert!(!asked.is_finished(), "no server can be reached");
+    // All are asked first. Then one that does not wait has long enough to fail.
+    let early = tokio::time::timeout(ms(300), &mut asked).await;
+    assert!(early.is_err(), "no server can be reached");
     for proxy in back {
         proxy.pass();
     }
-    let asked = within(LONG, "the servers are back", asked).await;
-    let (pinged, shown, listed, scanned) = asked.expect("no panic");
+    let (pinged, shown, listed, scanned) = within(LONG, "the servers are back", asked).await;
     pinged.expect("a reply");
     for info in [shown, listed, scanned] {
         let owner = info.expect("a reply").map(|info| info.owner);
