@@ -20,6 +20,11 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Makes the store of this URL.
 fn store(url: &str, callers: Option<&Handle>) -> Arc<RedisStore> {
+    let listener: Listener = Arc::new(drop);
+    store_with(url, callers, &listener)
+}
+
+fn store_with(url: &str, callers: Option<&Handle>, listener: &Listener) -> Arc<RedisStore> {
     let Ok(Endpoint::Server(endpoint)) = Endpoint::parse(url) else {
         panic!("a server");
     };
@@ -27,8 +32,7 @@ fn store(url: &str, callers: Option<&Handle>) -> Arc<RedisStore> {
         connect_timeout: LONG,
         ..StoreOptions::for_tests(Uuid::nil())
     };
-    let listener: Listener = Arc::new(drop);
-    RedisStore::of(endpoint, &options, &listener, callers)
+    RedisStore::of(endpoint, &options, listener, callers)
 }
 
 /// Starts a server that refuses all commands.
@@ -79,6 +83,34 @@ async fn a_connection_that_fails_before_it_is_kept_up_is_replaced_without_anothe
     let ping = second.send(Operation::Ping, false, false).await;
     ping.expect_err("it refuses all");
     assert_eq!(server.count("EVALSHA"), checks);
+    kept_up.abort();
+}
+
+/// A report makes the client renew its holds and repeat its acquires at once.
+#[tokio::test]
+async fn the_first_connection_for_callers_reports_no_missed_changes_and_the_next_one_does() {
+    let server = server().await;
+    let url = format!("redis://127.0.0.1:{}?protocol=resp2", server.port);
+    let (report, reports) = mpsc::channel();
+    let listener: Listener = Arc::new(move |notification| {
+        if let Notification::SomeChanged(_) = notification {
+            let _ = report.send(());
+        }
+    });
+    let store = store_with(&url, Some(&Handle::current()), &listener);
+    store.background.connect().await.expect("it listens");
+    let link = store.links().next().expect("the callers'");
+    // On this runtime, the task that connects reports before this one goes on.
+    let first = link.next_connection(0).await;
+    assert_eq!(reports.try_iter().count(), 0);
+    link.give_up(first.epoch);
+    link.next_connection(first.epoch).await;
+    assert_eq!(reports.try_iter().count(), 1);
+    // Calls may have waited for the first connection of a client that connects by itself.
+    let lazy = store_with(&url, None, &listener).background.clone();
+    let kept_up = tokio::spawn(Arc::clone(&lazy).keep_up());
+    lazy.next_connection(0).await;
+    assert_eq!(reports.try_iter().count(), 1);
     kept_up.abort();
 }
 

@@ -87,8 +87,11 @@ impl Link {
             let connection = self.reconnect(was_up, &mut outage).await;
             self.begin(Arc::clone(&connection));
             self.is_counted_up(true);
-            // Changes during the outage were not reported.
-            (self.listener)(Notification::SomeChanged(KeyFilter::All));
+            // Changes during the outage were not reported. The callers' first connection follows no outage: the background
+            // link carried all requests so far, and reports its own outages.
+            if was_up || self.is_background() {
+                (self.listener)(Notification::SomeChanged(KeyFilter::All));
+            }
             tracing::debug!(%address, epoch = connection.epoch, "connected");
             if was_up && let Some(metrics) = &self.metrics {
                 metrics.reconnected();
