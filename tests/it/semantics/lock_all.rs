@@ -23,6 +23,11 @@ async fn several_locks_are_taken_each_once_in_the_given_order() {
         assert_eq!(locks.key(), "c");
         assert!(locks.keys().eq(["c", "a", "b"]));
         let guard = if let Some(server) = &server {
+            // Its commands would count, too.
+            eventually(LONG, "the second connection is open", async || {
+                server.client_count().await == 2
+            })
+            .await;
             let mut watch = server.watch_commands().await;
             let guard = locks.acquire().await;
             assert_eq!(watch.count().await, 1, "by one request");

@@ -148,6 +148,11 @@ async fn a_lock_costs_two_requests_and_local_reentry_none() {
     let client = builder().reentry(Reentry::Local).response_timeout(LONG);
     let client = client.connect(&server.url()).await;
     let client = client.expect("the server is up");
+    // Its commands would count, too.
+    eventually(LONG, "the second connection is open", async || {
+        server.client_count().await == 2
+    })
+    .await;
     // No renewal is due.
     let lock = client.lock("order:1").lease(HOUR);
     let mut commands = server.watch_commands().await;

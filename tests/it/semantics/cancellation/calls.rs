@@ -1,6 +1,7 @@
 //! Every call of the public interface, with a cut at one point.
 
 use rlock_core::{LockClient, LockError, LockGuard, distributed_lock};
+use rlock_testkit::eventually;
 use tokio::task::yield_now;
 
 use super::{
@@ -166,15 +167,13 @@ pub(crate) async fn of_a_taken_lock(place: &Place, whose: &str, holder: &LockCli
     }
 }
 
-/// Connecting: no connection may stay open.
-pub(crate) async fn of_a_client_s_beginning(place: &Place) {
-    let before = place.connections().await;
+/// Connecting: no connection may stay open. `before`: the number of connections of the two clients of this place.
+pub(crate) async fn of_a_client_s_beginning(place: &Place, before: usize) {
+    let is_as_before = async || place.connections().await == before;
+    eventually(LONG, "its clients are connected", is_as_before).await;
     let connect = async |_: &str, cut: Cut<'_>| {
         let is_cut = cut.off(LockClient::connect(&place.url)).await;
-        rlock_testkit::eventually(LONG, "it is closed", async || {
-            place.connections().await == before
-        })
-        .await;
+        eventually(LONG, "it is closed", is_as_before).await;
         is_cut
     };
     place.everywhere("connect", 2, connect).await;
