@@ -43,7 +43,10 @@ impl Slot {
         }
         match own.phase() {
             Phase::Held if own.entries() > 0 => own.entries_change(now),
-            Phase::Held => self.end_hold(owner, may_continue, cx),
+            Phase::Held => {
+                self.line.decided_at = Some(now);
+                self.end_hold(owner, may_continue, cx);
+            }
             Phase::Lost if own.entries() == 0 => {
                 own.end(now);
                 return Step::Left(held);
@@ -107,6 +110,7 @@ impl Slot {
         let token = own.detach(now);
         cx.ended(own, first.unwrap_or(entry.number), HoldEnd::Detached);
         (self.current, self.line.others_wait) = (None, false);
+        self.line.decided_at = Some(now);
         Step::Detached { token }
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Line {
     attempts: u32,
     /// Whether other clients wait for the lock, as far as is known.
     pub(super) others_wait: bool,
-    /// When the latest request was sent to which the store replied who has the lock.
+    /// When the latest request was sent to which the store replied who has the lock, or a hold of this client ended.
     pub(super) decided_at: Option<Time>,
     /// How many further calls are served before other clients are.
     handovers: usize,

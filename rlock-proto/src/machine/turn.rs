@@ -100,7 +100,8 @@ impl Slot {
         self.is_decided_soon(now) && (asks_once || !is_granted)
     }
 
-    /// Returns whether the store was asked, and has said to no request since this time who has the lock.
+    /// Returns whether the store was asked, but since this time has said to no request who has the lock, and no hold of this
+    /// client has ended.
     pub(super) fn is_unanswered_since(&self, since: Time) -> bool {
         self.line.decided_at.is_none_or(|at| at < since)
             && (self.current()).is_some_and(|own| own.standing().is_unanswered())

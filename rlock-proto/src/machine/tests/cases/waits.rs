@@ -234,6 +234,28 @@ fn a_short_wait_behind_served_calls_ends_with_a_taken_lock() {
     }
 }
 
+/// The client had the lock until shortly before, so the store need not have said who has it.
+#[test]
+fn a_short_wait_behind_a_hold_that_has_just_ended_ends_with_a_taken_lock() {
+    for is_detached in [false, true] {
+        let (mut client, held) = Client::holding(terms(LEASE));
+        client.tick(1);
+        let next = client.queue("k", terms(LONG));
+        let call = client.queue("k", waits(Wait::For(ms(1_980))));
+        client.tick(1_950);
+        if is_detached {
+            client.on(Input::Detach(held.entry.clone()));
+        } else {
+            client.leave_as(&held, None);
+        }
+        client.next(next);
+        client.tick(1_981);
+        assert_eq!(client.poll(call), Step::Wait);
+        client.tick(2_001);
+        assert_taken(&client.poll(call));
+    }
+}
+
 #[test]
 fn what_the_store_said_before_a_short_wait_does_not_call_the_lock_taken() {
     for wait in SHORT {
