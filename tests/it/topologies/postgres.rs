@@ -52,8 +52,7 @@ async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
     let one = connect(&server).await;
     let other = LockClient::builder().response_timeout(LONG);
     let other = other.connect_timeout(LONG).connect(server.announced_url());
-    let other = other.await;
-    let other = other.expect("it runs");
+    let other = other.await.expect("it runs");
     let guard = one.lock("k").acquire().await.expect("free");
     let gone = "INSERT INTO rlock.waiter (key, owner, since)
         VALUES ('lock:{k}', 'b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:1', clock_timestamp())";
@@ -63,8 +62,10 @@ async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
     guard.release().await.expect("it is held");
     let waiters = server.number("SELECT count(*) FROM rlock.waiter").await;
     assert_eq!(waiters, 0);
+    let holders = server.pairs("SELECT key, owner FROM rlock.holder").await;
     server.front().pass();
-    its_turn(waiter).await.release().await.expect("held");
+    let guard = its_turn(waiter).await;
+    assert_eq!(holders, [("lock:{k}".to_owned(), guard.owner())]);
 }
 
 /// An operator may look at the row of a lock, and forget the transaction.
