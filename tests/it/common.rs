@@ -2,6 +2,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod alone;
+pub(crate) mod connections;
 pub(crate) mod log;
 pub(crate) mod recorder;
 pub(crate) mod spans;

@@ -8,7 +8,10 @@ use rlock_core::{
 };
 use rlock_testkit::{RedisServer, eventually, within};
 
-use crate::common::{LONG, assert_invalid, assert_nothing_left, cause_of, connect_with, name};
+use crate::common::{
+    LONG, assert_invalid, assert_nothing_left, cause_of, connect_with, connections::both_in_use,
+    name,
+};
 
 async fn both() -> [(LockClient, Option<RedisServer>); 2] {
     let server = RedisServer::start();
@@ -23,11 +26,8 @@ async fn several_locks_are_taken_each_once_in_the_given_order() {
         assert_eq!(locks.key(), "c");
         assert!(locks.keys().eq(["c", "a", "b"]));
         let guard = if let Some(server) = &server {
-            // Its commands would count, too.
-            eventually(LONG, "the second connection is open", async || {
-                server.client_count().await == 2
-            })
-            .await;
+            // Otherwise the watch would also count the commands that set up the second connection.
+            both_in_use(server, &client).await;
             let mut watch = server.watch_commands().await;
             let guard = locks.acquire().await;
             assert_eq!(watch.count().await, 1, "by one request");

@@ -9,7 +9,10 @@ use tokio::{
 };
 
 use crate::{
-    common::{LONG, assert_soon_counted as assert_soon_shown, builder, connect_with, ms, name},
+    common::{
+        LONG, assert_soon_counted as assert_soon_shown, builder, connect_with,
+        connections::both_in_use, ms, name,
+    },
     leases::clock::HOUR,
 };
 
@@ -148,11 +151,8 @@ async fn a_lock_costs_two_requests_and_local_reentry_none() {
     let client = builder().reentry(Reentry::Local).response_timeout(LONG);
     let client = client.connect(&server.url()).await;
     let client = client.expect("the server is up");
-    // Its commands would count, too.
-    eventually(LONG, "the second connection is open", async || {
-        server.client_count().await == 2
-    })
-    .await;
+    // Otherwise the watch would also count the commands that set up the second connection.
+    both_in_use(&server, &client).await;
     // No renewal is due.
     let lock = client.lock("order:1").lease(HOUR);
     let mut commands = server.watch_commands().await;
