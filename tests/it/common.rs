@@ -39,6 +39,9 @@ use self::{
 /// The limit after which a test counts as hanging.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// Longer than a busy machine stalls.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A lease that neither ends nor is renewed within a test: longer than [`LONG`], so a lock that is soon free was released.
 pub(crate) const LASTING: Duration = Duration::from_secs(600);
 
@@ -60,13 +63,14 @@ pub(crate) fn fence_by_clock() -> u64 {
     fence_at(u64::try_from(micros).expect("a date"))
 }
 
-/// Returns a builder with the default options, and so with a connection on the test's runtime. Its clients may take long to connect,
-/// because the machine may be busy.
+/// Returns a builder with the default options, except for longer time-outs, because a busy machine may stall for seconds. Its clients
+/// have a connection on the test's runtime.
 pub(crate) fn builder() -> LockClientBuilder {
-    LockClient::builder().connect_timeout(LONG)
+    let builder = LockClient::builder().connect_timeout(LONG);
+    builder.response_timeout(RESPONSE_TIMEOUT)
 }
 
-/// Connects with the default options.
+/// Connects with the options of [`builder`].
 pub(crate) async fn connect(store: impl Into<StoreUrl>) -> LockClient {
     builder().connect(store).await.expect("the store is up")
 }

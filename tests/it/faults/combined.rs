@@ -5,7 +5,7 @@ use std::{sync::mpsc, thread};
 use rlock_core::{LockClient, LockError, testing::use_tokio_clock};
 use rlock_testkit::RedisServer;
 
-use crate::common::{LONG, ms, name};
+use crate::common::{LONG, connect, ms, name};
 use crate::leases::clock::HOUR;
 
 /// Reports its drop, and then waits for a message.
@@ -33,7 +33,7 @@ async fn a_stopped_body_is_dropped_before_its_lock_is_released() {
     let url = server.url();
     let call = thread::spawn(move || {
         rlock_testkit::block_on(async {
-            let client = LockClient::connect(&url).await.expect("the server is up");
+            let client = connect(&url).await;
             let lock = client.lock("k").lease(HOUR).max_hold(ms(200));
             let body = async move {
                 let _stopped = stopped;

@@ -7,7 +7,7 @@ use rlock_testkit::RedisServer;
 use tokio::time::sleep;
 
 use super::clock::HOUR;
-use crate::common::{LONG, begin, client, fence};
+use crate::common::{LONG, begin, builder, client, fence};
 
 const LEASE: Duration = Duration::from_secs(60);
 /// A short remaining time of a fence, which the next use must extend.
@@ -57,10 +57,7 @@ async fn assert_stays_after_each_use(
 #[tokio::test]
 async fn a_fence_is_kept_for_the_documented_time_after_each_use() {
     let long = HOUR * 24 * 14;
-    let builders = [
-        (LockClient::builder(), MINUTE),
-        (LockClient::builder().fence_retention(long), long),
-    ];
+    let builders = [(builder(), MINUTE), (builder().fence_retention(long), long)];
     for (builder, retention) in builders {
         let servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
         let client = builder.clone().connect(&servers[0].url()).await;

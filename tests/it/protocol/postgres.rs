@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, future::poll_fn, time::Duration};
 
-use rlock_core::LockClient;
 use rlock_model::{
     differential::{CLIENTS, KEYS, KeyView, Observed, Operation, Reply, Subject, run},
     server::{client, key},
@@ -17,6 +16,7 @@ use tokio::{runtime::Runtime, sync::mpsc};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row, types::ToSql};
 
 use super::differential::{less_a_second, lock, notification, parse, place, renewed};
+use crate::common::connect;
 
 /// How long the server keeps a fence after a lease (ms).
 const RETENTION: i64 = 60_000;
@@ -66,7 +66,7 @@ impl<'a> Functions<'a> {
         let runtime = Runtime::new().expect("threads");
         let (session, version) = runtime.block_on(async {
             // It creates the schema.
-            drop(LockClient::connect(server.url()).await.expect("it runs"));
+            drop(connect(server.url()).await);
             let session = server.session().await;
             let version = "SELECT substr(proname, 8) FROM pg_proc WHERE proname LIKE 'acquire%'";
             let version = session.query_one(version, &[]).await;

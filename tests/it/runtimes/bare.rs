@@ -14,7 +14,7 @@ use rlock_core::{LockClient, LockError, StoreUrl, distributed_lock};
 use rlock_testkit::{RedisCluster, RedisServer};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::common::{LONG, alone::alone, ms, resp2};
+use crate::common::{LONG, alone::alone, builder, ms, resp2};
 
 thread_local! {
     /// Whether this thread is creating a client.
@@ -109,7 +109,7 @@ fn servers_and_the_embedded_store_are_connected_to_and_locked_on_without_a_panic
     let three = [(); 3].map(|()| RedisServer::start());
     on_bare_runtimes(|what, runtime| {
         // Each runtime has its own prefix, because they run in parallel.
-        let builder = || LockClient::builder().prefix(what);
+        let builder = || builder().prefix(what);
         let url = three[0].url();
         for url in [&url, &resp2(&url), &cluster.url()] {
             use_everything(what, runtime, &made(runtime, builder().connect(url)));

@@ -11,12 +11,10 @@ use std::{
 use rlock_core::{ClientCertificate, LockClient, LockClientBuilder, LockError, StoreUrl};
 use rlock_testkit::{Authority, MASTERS, RedisCluster, RedisServer, eventually};
 
-use crate::common::{LASTING, LONG, assert_refused, assert_unavailable};
+use crate::common::{LASTING, LONG, assert_refused, assert_unavailable, builder};
 
 fn trusting(authority: &Authority) -> LockClientBuilder {
-    LockClient::builder()
-        .connect_timeout(LONG)
-        .tls_ca(authority.ca_pem())
+    builder().tls_ca(authority.ca_pem())
 }
 
 /// Acquires and releases a lock over both connections.
@@ -74,7 +72,7 @@ async fn a_server_is_known_by_the_authority_that_the_client_is_given() {
     assert_untrusted(trusting(&other).connect(&server.tls_url()).await);
     // One of several authorities is enough.
     let both = format!("{}{}", other.ca_pem(), authority.ca_pem());
-    let client = LockClient::builder().connect_timeout(LONG).tls_ca(both);
+    let client = builder().tls_ca(both);
     client.connect(&server.tls_url()).await.expect("trusted");
 }
 

@@ -141,7 +141,8 @@ async fn a_refused_login_is_retried_within_the_wait_and_its_error_shows_no_passw
     let url = format!("redis://{}/", server.address());
     let error = vault.builder().connect(&url).await.expect_err("refused");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let client = vault.builder().connect_lazy(&url).expect("valid");
+    let impatient = vault.builder().response_timeout(ms(2000));
+    let client = impatient.connect_lazy(&url).expect("valid");
     let (outcome, took) = timed(client.lock("k").wait(ms(3000)).acquire()).await;
     let late = outcome.expect_err("refused");
     assert!(matches!(late, LockError::Unavailable { .. }), "{late:?}");

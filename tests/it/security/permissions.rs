@@ -378,7 +378,7 @@ async fn a_prefix_of_its_own_needs_permissions_for_nothing_else() {
     rules.retain(|rule| *rule != "&lock:*");
     rules.extend(["~billing:lock:*", "&billing:lock:*"]);
     let server = server_with(&rules);
-    let client = LockClient::builder().prefix("billing:lock:");
+    let client = builder().prefix("billing:lock:");
     let client = client.connect(&url(&server)).await.expect("it is up");
     life_of_a_lock(&client, "k").await.expect("allowed");
     assert_eq!(acl::refused(&server).await, BTreeSet::new());

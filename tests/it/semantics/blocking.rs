@@ -9,12 +9,13 @@ use tokio::{
     task::{LocalSet, block_in_place, spawn_blocking, unconstrained},
 };
 
-use crate::common::{LONG, ms};
+use crate::common::{LONG, builder, ms};
 
 #[test]
 fn a_thread_without_a_runtime_can_lock() {
     let server = RedisServer::start();
-    let on_server = LockClient::connect_blocking(server.url()).expect("the server is up");
+    let on_server = builder().connect_blocking(server.url());
+    let on_server = on_server.expect("the server is up");
     for client in [LockClient::in_memory(), on_server] {
         let lock = client.lock("ledger").wait(ms(100));
         let guard = lock.acquire_blocking().expect("free");

@@ -9,7 +9,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::common::{LONG, assert_refused, hold};
+use crate::common::{LONG, assert_refused, connect, hold};
 
 /// Returns a server with a user who may have any password, even an empty one.
 fn with_alice() -> RedisServerBuilder {
@@ -47,7 +47,7 @@ async fn a_user_without_a_password_is_that_user_to_one_server() {
         format!("redis+{socket}?user=alice&pass=&protocol=resp2"),
         format!("valkey+{socket}?user=alice"),
     ] {
-        let client = LockClient::connect(&url).await.expect(&url);
+        let client = connect(&url).await;
         assert_all_are("alice", &server, &client).await;
         client.shutdown().await.expect("it replies");
         drop(client);
@@ -56,7 +56,7 @@ async fn a_user_without_a_password_is_that_user_to_one_server() {
         })
         .await;
     }
-    let client = LockClient::connect(&server.url()).await.expect("open");
+    let client = connect(&server.url()).await;
     assert_all_are("default", &server, &client).await;
 }
 
@@ -74,7 +74,7 @@ async fn a_user_without_a_password_is_that_user_to_sentinels_and_to_their_master
         format!("redis-sentinel://alice@{address}/orders?sentinel_user=bob{options}")
     };
     for options in ["", "&sentinel_password=&protocol=resp2"] {
-        let client = LockClient::connect(&url(options)).await.expect(options);
+        let client = connect(&url(options)).await;
         assert_all_are("alice", &master, &client).await;
     }
     refusal(&format!("redis-sentinel://alice@{address}/orders")).await;

@@ -22,7 +22,7 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use super::postgres::{connect_to as connect, waiting_at};
 use crate::common::{
-    LONG, assert_lost, connect_with, its_turn,
+    LONG, assert_lost, builder, connect_with, its_turn,
     log::{keep_log, logged_of},
     ms,
 };
@@ -185,9 +185,7 @@ async fn the_doctor_names_the_pooler_and_the_way_past_it() {
             "`direct`, 127.0.0.1:1/",
         ),
     ] {
-        let findings = diagnose::store(&url, &LockClient::builder())
-            .await
-            .expect("it runs");
+        let findings = diagnose::store(&url, &builder()).await.expect("it runs");
         let finding = findings.iter().find(|finding| finding.check == "pooler");
         let finding = finding.expect("there is a check");
         assert_eq!(finding.severity, severity, "{finding:?}");

@@ -12,7 +12,7 @@ use rlock_testkit::{Authority, PostgresServer, eventually};
 
 use super::assert_soon_extended;
 use crate::common::{
-    Acquiring, LONG, acquiring, assert_lost, assert_refused, assert_soon_waits, its_turn,
+    Acquiring, LONG, acquiring, assert_lost, assert_refused, assert_soon_waits, builder, its_turn,
 };
 
 /// A lease that a restart of the server does not outlast, and that is renewed within a test.
@@ -29,12 +29,10 @@ pub(super) async fn connect_to(url: &str) -> LockClient {
     try_connect(url).await.expect("the server runs")
 }
 
-/// Connects, or returns the refusal, which a busy machine may delay.
+/// Connects, or returns the refusal.
 async fn try_connect(url: &str) -> Result<LockClient, LockError> {
-    let builder = LockClient::builder()
-        .default_lease(LEASE)
-        .default_wait(LONG);
-    builder.connect_timeout(LONG).connect(url).await
+    let builder = builder().default_lease(LEASE).default_wait(LONG);
+    builder.connect(url).await
 }
 
 /// Starts a call that waits for `k`, and returns once this many do.
@@ -50,8 +48,9 @@ pub(super) async fn waiting_at(client: &LockClient, place: usize) -> Acquiring {
 async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
     let server = PostgresServer::start().behind_proxy();
     let one = connect(&server).await;
-    let other = LockClient::builder().response_timeout(LONG);
-    let other = other.connect_timeout(LONG).connect(server.announced_url());
+    let other = builder()
+        .response_timeout(LONG)
+        .connect(server.announced_url());
     let other = other.await.expect("it runs");
     let guard = one.lock("k").acquire().await.expect("free");
     let gone = "INSERT INTO rlock.waiter (key, owner, since)
@@ -145,10 +144,7 @@ async fn sessions_are_encrypted_if_the_url_requires_it_and_certificates_are_veri
     let (authority, other) = (Authority::new(), Authority::new());
     let server = PostgresServer::start_with_tls(&authority);
     let url = format!("{}?sslmode=require", server.url());
-    let trusting = |authority: &Authority| {
-        let builder = LockClient::builder().connect_timeout(LONG);
-        builder.tls_ca(authority.ca_pem())
-    };
+    let trusting = |authority: &Authority| builder().tls_ca(authority.ca_pem());
     let client = trusting(&authority).connect(&url).await.expect("trusted");
     let guard = client.lock("k").acquire().await.expect("free");
     let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
@@ -167,7 +163,7 @@ async fn a_host_that_is_silent_keeps_no_client_from_the_next_one() {
     let silent = listener.local_addr().expect("bound");
     let hosts = format!("@{silent},127.0.0.1");
     let url = server.url().replace("@127.0.0.1", &hosts);
-    let builder = LockClient::builder().connect_timeout(Duration::from_secs(10));
+    let builder = builder().connect_timeout(Duration::from_secs(10));
     let client = builder.connect(&url).await.expect("the second one runs");
     drop(client.lock("k").acquire().await.expect("free"));
 }

@@ -8,8 +8,8 @@ use rlock_testkit::{CommandWatch, Proxy, RedisServer, Trio, eventually, within};
 
 use super::{assert_soon_extended, hold_renewed};
 use crate::common::{
-    LASTING, LONG, acquiring, assert_refused, assert_soon_free, assert_unavailable, client,
-    enqueued, hold, its_turn, ms, name, resp2,
+    LASTING, LONG, acquiring, assert_refused, assert_soon_free, assert_unavailable, builder,
+    client, enqueued, hold, its_turn, ms, name, resp2,
 };
 
 /// Returns a master and its replica.
@@ -21,7 +21,7 @@ async fn pair() -> (RedisServer, RedisServer) {
 
 /// Returns a client whose locks require this many replicas.
 async fn careful(url: &str, least: usize, within: Duration) -> LockClient {
-    let builder = LockClient::builder().wait_for_replicas(least, within);
+    let builder = builder().wait_for_replicas(least, within);
     builder.connect(url).await.expect("the server is up")
 }
 

@@ -9,7 +9,8 @@ use rlock_testkit::{FAILOVER, Proxy, RedisServer, SERVICE, Trio, eventually};
 use super::{FAILOVER_LEASE, assert_soon_extended, hold_renewed};
 use crate::common::{
     LASTING, LONG, acl, assert_passed_on, assert_refused, assert_soon_counted,
-    assert_soon_listening, assert_unavailable, connect, count, enqueued, hold, ms, name, pttl_in,
+    assert_soon_listening, assert_unavailable, builder, connect, count, enqueued, hold, ms, name,
+    pttl_in,
 };
 
 /// Starts servers that do not look dead just because the machine is busy.
@@ -201,11 +202,8 @@ async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
     }
     let addresses: Vec<String> = proxies.iter().map(Proxy::address).collect();
     let url = format!("redis-sentinel://{}/{SERVICE}", addresses.join(","));
-    let client = LockClient::builder().connect_timeout(LONG);
-    let client = client
-        .connect(&url)
-        .await
-        .expect("the Sentinels reply in the end");
+    let client = builder().connect(&url).await;
+    let client = client.expect("the Sentinels reply in the end");
     // The next connection has the same time-out.
     let () = trio
         .master

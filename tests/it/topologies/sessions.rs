@@ -10,13 +10,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use rlock_core::{Credentials, LockClient, LockClientBuilder};
+use rlock_core::{Credentials, LockClientBuilder};
 use rlock_testkit::{PostgresServer, eventually, within};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::NoTls;
 
 use crate::common::{
-    LONG,
+    self, LONG,
     log::{keep_log, logged_with},
 };
 
@@ -25,7 +25,7 @@ const SESSIONS: &str =
     "SELECT sum(pid)::bigint FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
 
 fn builder() -> LockClientBuilder {
-    let builder = LockClient::builder().connect_timeout(LONG);
+    let builder = common::builder();
     builder.default_lease(LONG * 10).default_wait(LONG)
 }
 
@@ -56,7 +56,7 @@ async fn changes_that_wait_for_rows_one_after_the_other_are_not_taken_for_silenc
 #[tokio::test]
 async fn an_idle_session_outlives_the_time_out_of_the_server() {
     let server = PostgresServer::start();
-    let limit = "ALTER DATABASE postgres SET idle_session_timeout = '2s'";
+    let limit = "ALTER DATABASE postgres SET idle_session_timeout = '10s'";
     server.execute(limit).await;
     let client = builder().connect(server.url()).await.expect("it runs");
     let _guard = client.lock("k").acquire().await.expect("free");

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 
 use super::drill::LEASE;
 use crate::common::{
-    LASTING, LONG, assert_soon_queued, client, connect, ms, name, next_leader, nobody_leads,
-    observed, resp2, worker,
+    LASTING, LONG, assert_soon_queued, client, connect, connect_with, ms, name, next_leader,
+    nobody_leads, observed, resp2, worker,
 };
 
 fn election(client: &LockClient) -> Election {
@@ -77,7 +77,7 @@ async fn a_leader_that_is_cut_off_after_its_grant_announces_its_term_when_it_is_
     let mut leaders = observed(&election(&client(&server).await));
     for command in ["PUBSUB", "PUBLISH"] {
         let proxy = Proxy::in_front_of(&server);
-        let leader = connect(&proxy.url()).await;
+        let leader = connect_with(ms(2000), &proxy.url()).await;
         proxy.drop_requests_to(command, 2);
         let leadership = election(&leader).campaign().await.expect("free");
         let term = leadership.term();

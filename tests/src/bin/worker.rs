@@ -45,7 +45,8 @@ fn milliseconds(word: &str) -> Duration {
 }
 
 async fn connect(url: &str) -> LockClient {
-    LockClient::connect(url).await.expect("the server is up")
+    let builder = LockClient::builder().connect_timeout(PATIENCE);
+    builder.connect(url).await.expect("the server is up")
 }
 
 async fn connect_to_witness(url: &str) -> MultiplexedConnection {

@@ -6,7 +6,7 @@ use rlock_core::{Lock, LockClient};
 use rlock_testkit::{Proxy, RedisServer, Request, eventually};
 
 use crate::common::{
-    LONG, acquiring, assert_soon_counted, assert_soon_free, assert_unavailable, client,
+    LONG, acquiring, assert_soon_counted, assert_soon_free, assert_unavailable, builder,
     connect_with, count, fence, hold, its_turn, ms, name,
 };
 use crate::leases::clock::HOUR;
@@ -42,7 +42,7 @@ impl Place {
 #[tokio::test]
 async fn an_acquire_at_a_paused_server_fails_and_a_late_grant_is_released() {
     let server = RedisServer::start();
-    let client = client(&server).await;
+    let client = connect_with(ms(2000), &server.url()).await;
     for (key, wait) in [("soon", ms(500)), ("after a time-out", ms(3000))] {
         server.pause();
         let outcome = client.lock(key).lease(HOUR).wait(wait).acquire().await;
@@ -148,7 +148,7 @@ async fn a_connection_that_ends_while_a_new_client_checks_it_is_replaced() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     proxy.drop_replies_if(1, |request| request.is("EVALSHA"));
-    let builder = LockClient::builder().connect_timeout(LONG);
+    let builder = builder();
     let client = builder.second_connection(false).connect(&proxy.url()).await;
     let client = client.expect("the server is up");
     eventually(LONG, "the client listens", async || {

@@ -8,7 +8,7 @@ use rlock_testkit::{RedisServer, eventually};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{
-    LASTING, LONG, assert_unavailable, builder, connect, hold,
+    LASTING, LONG, assert_unavailable, builder, connect, connect_with, hold,
     log::{keep_log, logged_of},
     ms, resp2,
 };
@@ -72,7 +72,7 @@ async fn a_server_that_becomes_a_replica_under_a_hold_is_not_stormed_and_logged_
         let server = RedisServer::start();
         let url = server.url();
         let url = if is_resp2 { resp2(&url) } else { url };
-        assert_no_storm(&server, &connect(&url).await).await;
+        assert_no_storm(&server, &connect_with(ms(2000), &url).await).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LostCause, StoreUrl};
+use rlock_core::{LostCause, StoreUrl};
 use rlock_testkit::{Proxy, RedisServer, eventually};
 
 use super::is;
@@ -54,9 +54,9 @@ async fn each_request_is_recorded_by_operation_and_result() {
     client.lock("foreign").acquire().await.expect_err("no lock");
     assert_eq!(requests("acquire", "error").len(), 1);
 
-    let hurried = connect_with(ms(300), &proxy.url()).await;
+    let impatient = connect_with(ms(300), &proxy.url()).await;
     proxy.hold_replies();
-    let lock = hurried.lock("k").wait(ms(100));
+    let lock = impatient.lock("k").wait(ms(100));
     lock.acquire().await.expect_err("no reply");
     eventually(LONG, "it times out", async || {
         !requests("acquire", "timeout").is_empty()
@@ -101,17 +101,13 @@ async fn servers_are_counted_by_their_index_as_up_or_down_and_reconnected() {
     keep_metrics();
     let servers = [(); 3].map(|()| RedisServer::start());
     let urls = servers.each_ref().map(RedisServer::url);
-    let one = LockClient::connect(StoreUrl::quorum(urls.clone()))
-        .await
-        .expect("all are up");
+    let one = connect(StoreUrl::quorum(urls.clone())).await;
     for server in 0..3 {
         until_up(server, 1).await;
     }
     let reconnects = || of_server("rlock_reconnects_total", 1).expect("a counter");
     assert!(is(reconnects(), 0));
-    let other = LockClient::connect(StoreUrl::quorum(urls))
-        .await
-        .expect("all are up");
+    let other = connect(StoreUrl::quorum(urls)).await;
     servers[1].kill();
     until_up(1, 0).await;
     until_up(0, 1).await;

@@ -7,7 +7,7 @@ use rlock_core::{LockClient, LockError};
 use rlock_testkit::{RedisServer, SERVICE};
 
 use super::{life_of_a_lock, url, warnings};
-use crate::common::{LONG, acl, assert_refused, connect, log::keep_log, ms};
+use crate::common::{LONG, acl, assert_refused, builder, connect, log::keep_log, ms};
 
 /// Starts a server whose user has the documented permissions and these.
 fn server_with(beyond: &str) -> RedisServer {
@@ -21,7 +21,7 @@ async fn a_user_who_waits_for_replicas_needs_one_permission_more() {
     for beyond in [acl::beyond("replicas"), String::new()] {
         let (master, replica) = (server_with(&beyond), RedisServer::start());
         replica.follow(&master).await;
-        let builder = LockClient::builder().wait_for_replicas(1, LONG);
+        let builder = builder().wait_for_replicas(1, LONG);
         let client = builder.connect(&url(&master)).await.expect("it is up");
         let outcome = life_of_a_lock(&client, "k").await;
         let refused = acl::refused(&master).await;
@@ -67,10 +67,7 @@ async fn sentinels_are_asked_for_the_master_and_nothing_else() {
             "redis-sentinel://locker:secret@{}/{SERVICE}?sentinel_user=finder&sentinel_password=secret",
             sentinel.address()
         );
-        let outcome = LockClient::builder()
-            .connect_timeout(LONG)
-            .connect(&url)
-            .await;
+        let outcome = builder().connect(&url).await;
         let refused = acl::refused(&sentinel).await;
         if !rules.is_empty() {
             let client = outcome.expect("allowed");

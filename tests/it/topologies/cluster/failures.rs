@@ -1,14 +1,14 @@
 //! Masters that die, are paused, or are replaced on purpose.
 
 use futures_util::future::{join_all, try_join_all};
-use rlock_core::{LockClient, LockError, LostCause};
+use rlock_core::{LockError, LostCause};
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer};
 
 use super::{assert_soon_free, assert_soon_queued, client, keys};
 use crate::{
     common::{
-        LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_counted, connect,
-        count, hold, its_turn, leave_behind, ms, name,
+        LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_counted, builder,
+        connect, connect_with, count, hold, its_turn, leave_behind, ms, name,
     },
     topologies::{FAILOVER_LEASE, RENEWED, assert_soon_extended, hold_renewed},
 };
@@ -45,7 +45,7 @@ async fn holders_and_waiters_follow_a_failover() {
 #[tokio::test]
 async fn a_hold_follows_a_failover_from_a_paused_master_without_other_requests() {
     let cluster = quick().await;
-    let client = client(&cluster).await;
+    let client = connect_with(ms(2000), &cluster.url()).await;
     let key = cluster.key_at(0, "k").await;
     let guard = hold_renewed(&client, &key).await;
     cluster.replica_of(0).catch_up_with(cluster.node(0)).await;
@@ -111,7 +111,7 @@ async fn a_paused_master_delays_only_its_own_slots() {
         .replica_of(1)
         .config_set("cluster-replica-no-failover", "yes")
         .await;
-    let client = client(&cluster).await;
+    let client = connect_with(ms(2000), &cluster.url()).await;
     let keys = keys(&cluster, "k").await;
     let lease = |key: &str| client.lock(key).lease(RENEWED).wait(LONG);
     // The locks are acquired together, so their renewals are due together.
@@ -163,7 +163,7 @@ async fn a_failover_is_noticed_if_every_node_replies_slowly() {
 async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
     let cluster = quick().await;
     let careful = async |within| {
-        let builder = LockClient::builder().wait_for_replicas(1, within);
+        let builder = builder().wait_for_replicas(1, within);
         builder.connect(&cluster.url()).await.expect("it is there")
     };
     let client = careful(LONG).await;

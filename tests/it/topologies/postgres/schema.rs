@@ -9,7 +9,7 @@ use rlock_core::{
 use rlock_testkit::{PostgresServer, assert_taken, eventually};
 
 use super::{super::assert_soon_extended, connect, try_connect, waiting_at};
-use crate::common::{LONG, assert_refused, assert_unavailable, its_turn};
+use crate::common::{LONG, assert_refused, assert_unavailable, builder, its_turn};
 
 /// Returns the SQL of a migration.
 fn migration(url: &str, role: Option<&str>) -> String {
@@ -147,7 +147,7 @@ async fn a_client_waits_while_another_one_creates_the_schema() {
 
 /// Returns the findings of a check.
 async fn examined(url: &str, check: &str) -> Vec<Finding> {
-    let findings = diagnose::store(url, &LockClient::builder().connect_timeout(LONG)).await;
+    let findings = diagnose::store(url, &builder()).await;
     let findings = findings.expect("it runs").into_iter();
     findings.filter(|finding| finding.check == check).collect()
 }
@@ -176,7 +176,7 @@ async fn an_examination_names_what_a_database_lacks_for_locks() {
     let forgets = "a crash or a failover forgets all locks";
     assert_finds(&memory, "persistence", Severity::Advice, forgets).await;
     server.kill();
-    let outcome = diagnose::store(url, &LockClient::builder().connect_timeout(LONG)).await;
+    let outcome = diagnose::store(url, &builder()).await;
     assert_unavailable(outcome, "it is down");
 }
 

@@ -12,8 +12,8 @@ use rlock_core::{
 };
 use rlock_testkit::{PostgresServer, assert_taken, eventually};
 
-use super::{super::assert_soon_extended, END_ALL, connect, connect_to, try_connect};
-use crate::common::LONG;
+use super::{super::assert_soon_extended, END_ALL, LEASE, connect, connect_to, try_connect};
+use crate::common::{LONG, builder, ms};
 
 /// Returns the URL of both servers.
 fn both(primary: &PostgresServer, standby: &PostgresServer) -> String {
@@ -70,7 +70,7 @@ async fn a_standby_is_refused_with_the_way_out_and_examined() {
     );
 
     let examine = async |url: &str| {
-        let findings = diagnose::store(url, &LockClient::builder().connect_timeout(LONG)).await;
+        let findings = diagnose::store(url, &builder()).await;
         findings.expect("both run")
     };
     let findings = examine(&standby.url()).await;
@@ -100,7 +100,10 @@ async fn a_standby_is_refused_with_the_way_out_and_examined() {
 #[tokio::test]
 async fn a_server_that_becomes_read_only_refuses_locks_until_it_takes_writes_again() {
     let server = PostgresServer::start();
-    let client = connect(&server).await;
+    // Several calls that are refused end within its leases.
+    let builder = builder().default_lease(LEASE).default_wait(LONG);
+    let client = builder.response_timeout(ms(5_000)).connect(server.url());
+    let client = client.await.expect("the server runs");
     let guard = client.lock("k").acquire().await.expect("free");
     let refuses = async || {
         let refused = client.lock("other").try_acquire().await;
