@@ -33,8 +33,8 @@ pub(crate) async fn both(server: &RedisServer) -> Option<(Listed, Listed)> {
     }
 }
 
-/// Waits until the second connection carries this runtime's requests. The background connection carries them until then.
-/// Acquires and releases `k` meanwhile.
+/// Acquires and releases `k` until the second connection carries this runtime's requests. The background connection carries them
+/// until then.
 pub(crate) async fn both_in_use(server: &RedisServer, made: &LockClient) -> (Listed, Listed) {
     let (mut watch, mut found) = (server.watch_commands().await, None);
     eventually(LONG, "both connections are in use", async || {

@@ -224,7 +224,7 @@ async fn readers_keep_a_writer_out_wherever_the_keys_of_their_lock_are() {
     let (cluster, _, _) = cluster_and_key().await;
     let one = client(&cluster).await;
     // Its calls end before the reader's lease does, even if no reply comes.
-    let other = connect_with(ms(5_000), &cluster.url()).await;
+    let other = connect_with(ms(3_000), &cluster.url()).await;
     let ends = Mutex::new(());
     let parts = [
         ("nothing", &[][..]),
@@ -243,8 +243,8 @@ async fn readers_keep_a_writer_out_wherever_the_keys_of_their_lock_are() {
             cluster.move_key(&key, 0, 1).await;
         }
         // It may wait for the end of the move. It must not end the hold of the first.
-        let second = other.lock(&key).shared().wait(ms(1_000)).acquire().await;
-        let writer = other.lock(&key).wait(ms(1_000)).acquire().await;
+        let second = other.lock(&key).shared().wait(ms(2_000)).acquire().await;
+        let writer = other.lock(&key).wait(ms(2_000)).acquire().await;
         assert!(writer.is_err(), "{begins}: {writer:?}");
         drop(second);
         let waiting = acquiring(other.lock(&key).wait(LONG));
