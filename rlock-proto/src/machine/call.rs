@@ -364,15 +364,16 @@ impl Acquisition {
     }
 
     /// Enters the stage after a reply that no owner has the lock on a majority of the servers. The lock is not taken then, so
-    /// a call that hardly waits asks again.
+    /// a call that hardly waits asks again while the servers have time to reply. After a request without replies, the error
+    /// could not say why the call got no lock.
     pub(super) fn on_split(&mut self, taken: Refusal, cx: &mut Common) {
-        let limit = self.limit(cx);
-        self.stage = if cx.now + LEAST_REQUEST_TIME < limit {
+        let (limit, least) = (self.limit(cx), cx.settings.response_timeout / 10);
+        self.stage = if cx.now + least < limit || !self.is_over(cx.now) {
             self.pause(Refusal::Split, limit, cx)
         } else if self.asks_once() {
             Stage::Refused(Refusal::Split)
         } else {
-            Stage::Refused(taken)
+            Stage::Pausing(self.deadline, taken)
         };
     }
 

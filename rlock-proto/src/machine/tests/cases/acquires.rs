@@ -145,6 +145,27 @@ fn an_attempt_asks_again_while_no_owner_has_a_majority() {
     assert_eq!(client.refuse(request, 0, 0), Step::Refused(refused));
 }
 
+/// Without replies to its last request, the attempt could not say why it got no lock.
+#[test]
+fn an_attempt_asks_for_a_majority_again_only_while_the_servers_have_time_to_reply() {
+    let refused = Step::Refused(Refusal::Split);
+    for (now, expected) in [(1_799, Step::Wait), (1_800, refused)] {
+        let mut client = Client::with(|settings| settings.needs_majority = true);
+        let (_, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+        client.now = now;
+        assert_eq!(client.split(asked(step)), expected);
+    }
+    // A call that waits asks until its wait is over.
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::For(ms(1_950))));
+    client.now = 1_900;
+    assert_eq!(client.split(asked(step)), Step::Wait);
+    client.tick(1_950);
+    let request = client.next(call);
+    let refused = Step::Refused(Refusal::Taken(key("k"), None));
+    assert_eq!(client.split(request), refused);
+}
+
 #[test]
 fn an_attempt_is_not_refused_because_the_one_before_it_got_no_majority() {
     let mut client = Client::with(|settings| settings.needs_majority = true);
