@@ -6,6 +6,7 @@ use clap::Args;
 use rlock_core::{LockClient, LockClientBuilder, StoreUrl};
 
 use crate::{
+    duration::response_timeout,
     exit::{Failure, Status},
     user,
 };
@@ -40,9 +41,33 @@ pub(crate) struct StoreOptions {
         display_order = 99
     )]
     pub(crate) prefix: String,
+    /// How long one request may remain without a reply: by default 2s, and 5s for `rlock doctor`
+    ///
+    /// After that time, `rlock` replaces the connection and sends the request again, or gives up if it may not wait. A
+    /// longer time, of at most a minute, suits a slow network. If the store does not reply, the first attempt to acquire a
+    /// lock and its release take that long, even with `--no-wait`.
+    #[arg(
+        long,
+        env = "RLOCK_RESPONSE_TIMEOUT",
+        value_name = "DURATION",
+        value_parser = response_timeout,
+        global = true,
+        display_order = 99
+    )]
+    response_timeout: Option<Duration>,
 }
 
 impl StoreOptions {
+    /// Returns how long one request may remain without a reply.
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout_or(Duration::from_secs(2))
+    }
+
+    /// Returns the given response time-out, or this default.
+    pub(crate) fn response_timeout_or(&self, default: Duration) -> Duration {
+        self.response_timeout.unwrap_or(default)
+    }
+
     /// Returns the URL if it is the only one, and names a Postgres database.
     pub(crate) fn postgres_url(&self) -> Option<&str> {
         let [url] = &self.urls[..] else {
@@ -85,15 +110,16 @@ pub(crate) async fn connect_within(
     store: &StoreOptions,
     limit: Duration,
 ) -> Result<LockClient, Failure> {
-    let builder = builder(&store.prefix).connect_retry_for(limit);
+    let builder = builder(store).connect_retry_for(limit);
     Ok(builder.connect(store.url()?).await?)
 }
 
 /// Returns the builder of clients of this command.
-pub(crate) fn builder(prefix: &str) -> LockClientBuilder {
+pub(crate) fn builder(store: &StoreOptions) -> LockClientBuilder {
     // One connection suffices for one lock, and takes less time to open than two.
     LockClient::builder()
-        .prefix(prefix)
+        .prefix(&store.prefix)
+        .response_timeout(store.response_timeout())
         .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
         .second_connection(false)
 }

@@ -13,8 +13,8 @@ use crate::{
     text::{self, escaped},
 };
 
-/// How long a server may take to accept a connection, and to reply. Longer than a service waits, because a slow server
-/// is examined, too.
+/// How long a server may take to accept a connection, and by default to reply. Longer than a service waits by default, so
+/// that a slow server is examined, too.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The options of `rlock doctor`.
@@ -27,9 +27,9 @@ pub(crate) async fn doctor(
     store: &StoreOptions,
     json: bool,
 ) -> Result<Status, Failure> {
-    let builder = builder(&store.prefix)
+    let builder = builder(store)
         .connect_timeout(PATIENCE)
-        .response_timeout(PATIENCE);
+        .response_timeout(store.response_timeout_or(PATIENCE));
     let findings = diagnose::store(store.url()?, &builder).await?;
     let count = |severity| {
         findings

@@ -96,6 +96,11 @@ pub(crate) fn kill_after(text: &str) -> Result<Duration, String> {
     )
 }
 
+pub(crate) fn response_timeout(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_millis(1)..=Duration::from_secs(60);
+    within(text, bounds, "a time-out is between 1ms and 1m")
+}
+
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let bounds = Duration::from_millis(100)..=DAY;
     within(text, bounds, "an interval is between 100ms and 24h")
@@ -123,6 +128,7 @@ mod tests {
         assert!(kill_after("0s").is_ok());
         assert!(window("8h").is_ok());
         assert!(window("8h 1s").unwrap_err().contains("8h"));
+        assert!(response_timeout("0s").unwrap_err().contains("1ms"));
         assert!(interval("99ms").unwrap_err().contains("100ms"));
     }
 }

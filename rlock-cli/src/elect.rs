@@ -64,7 +64,7 @@ pub(crate) async fn elect(
         Err(signal) => return Ok(signal.into()),
     };
     let ended = lead(options, &client, &mut signals, json).await;
-    run::give_back(&client, &mut signals, run::GIVE_BACK).await;
+    run::give_back(&client, &mut signals, store.response_timeout()).await;
     ended
 }
 

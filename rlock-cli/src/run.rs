@@ -142,9 +142,8 @@ pub(crate) enum OnLost {
     Continue,
 }
 
-/// How long `rlock` tries to release its locks before it ends. Otherwise, the locks end with their lease.
-pub(crate) const GIVE_BACK: Duration = Duration::from_secs(2);
-/// The same if the store has not replied before: for a whole lease, for example.
+/// How long `rlock` tries to release its locks before it ends if the store has not replied before: for a whole lease, for
+/// example. Otherwise it tries for the response time-out. Locks that are not released end with their leases.
 const GIVE_BACK_TO_SILENT_STORE: Duration = Duration::from_millis(200);
 
 /// How long to wait before a line names the reason.
@@ -204,14 +203,14 @@ impl Job<'_> {
             Ok(Err(refused)) => {
                 let limit = match refused.status {
                     Status::UNAVAILABLE => GIVE_BACK_TO_SILENT_STORE,
-                    _ => GIVE_BACK,
+                    _ => store.response_timeout(),
                 };
                 give_back(&client, &mut signals, limit).await;
                 return Err(refused);
             }
             Err(signal) => {
                 tracing::info!(signal = signals::name(signal), "stopped waiting");
-                give_back(&client, &mut signals, GIVE_BACK).await;
+                give_back(&client, &mut signals, store.response_timeout()).await;
                 return Ok(signal.into());
             }
         };
@@ -226,7 +225,7 @@ impl Job<'_> {
             Err(failure) => {
                 guard.mark_failed();
                 drop(guard);
-                give_back(&client, &mut signals, GIVE_BACK).await;
+                give_back(&client, &mut signals, store.response_timeout()).await;
                 return Err(failure);
             }
         };
@@ -248,7 +247,7 @@ impl Job<'_> {
                 // The store may still have it, or others of the locks.
                 let limit = match cause {
                     LostCause::Expired => GIVE_BACK_TO_SILENT_STORE,
-                    _ => GIVE_BACK,
+                    _ => store.response_timeout(),
                 };
                 give_back(&client, &mut signals, limit).await;
                 true

@@ -1,13 +1,16 @@
 //! Kinds of URLs that the command reads itself, or whose secrets it needs.
 
-use rlock_testkit::RedisServer;
+use std::time::Duration;
+
+use rlock_testkit::{Proxy, RedisServer};
 
 use crate::common::{Running, rlock, run, run_until, start};
 
 /// Starts a run that holds two locks, until its input ends.
 async fn holding(url: &str, options: &[&str]) -> Running {
-    let script = ["--", "sh", "-c", "echo held; read -r line; echo $line"];
-    let words = [&["run", "-k", "a", "-k", "b"], options, &script].concat();
+    let script = "trap '' TERM; echo held; read -r line; echo $line";
+    let words = ["run", "-k", "a", "-k", "b", "--kill-after", "1h"];
+    let words = [&words[..], options, &["--", "sh", "-c", script]].concat();
     let mut holder = start(url, &words);
     holder.expect("held").await;
     holder
@@ -71,4 +74,19 @@ async fn a_quorum() {
     )
     .await
     .exits(69);
+}
+
+#[tokio::test]
+async fn a_slow_store_needs_a_longer_response_time_out() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    proxy.delay_replies(Duration::from_millis(300));
+    let words = ["run", "-n", "-k", "a", "--", "echo", "ran"];
+    let short = ["--response-timeout", "100ms"];
+    let outcome = run(&proxy, &[&short, &words[..]].concat()).await.exits(69);
+    assert!(outcome.log.contains("no reply within 100ms"), "{outcome:?}");
+    // The first command may have got the lock, and had no time to release it.
+    server.flush_all().await;
+    let outcome = run(&proxy, &words).await.exits(0);
+    assert_eq!(outcome.output, ["ran"]);
 }

@@ -11,6 +11,7 @@ const URL: &str = "RLOCK_URL";
 const PREFIX: &str = "RLOCK_PREFIX";
 const LEASE: &str = "RLOCK_LEASE";
 const WAIT: &str = "RLOCK_WAIT";
+const RESPONSE_TIMEOUT: &str = "RLOCK_RESPONSE_TIMEOUT";
 
 impl LockClientBuilder {
     /// Sets options from environment variables, which the command `rlock` also reads. [`StoreUrl::from_env`] reads
@@ -21,6 +22,7 @@ impl LockClientBuilder {
     /// | `RLOCK_PREFIX` | [`prefix`](Self::prefix) | the prefix; empty for none |
     /// | `RLOCK_LEASE` | [`default_lease`](Self::default_lease) | a duration, as in `lease = "30s"` of the attribute |
     /// | `RLOCK_WAIT` | [`default_wait`](Self::default_wait) | a duration, or `forever` |
+    /// | `RLOCK_RESPONSE_TIMEOUT` | [`response_timeout`](Self::response_timeout) | a duration |
     ///
     /// A variable that is not set changes nothing, so the client's own defaults apply. They are those of the command,
     /// except that the command waits forever.
@@ -72,6 +74,11 @@ impl LockClientBuilder {
             };
             limits::wait(WAIT, wait)?;
             self.options.lock.wait = wait;
+        }
+        if let Some(timeout) = text(RESPONSE_TIMEOUT)? {
+            let timeout = duration(RESPONSE_TIMEOUT, &timeout)?;
+            limits::timeout(RESPONSE_TIMEOUT, timeout)?;
+            self.options.response_timeout = timeout;
         }
         Ok(self)
     }
@@ -180,6 +187,8 @@ mod tests {
         ] {
             assert_eq!(read(WAIT, text).expect(text).options.lock.wait, wait);
         }
+        let timeout = read(RESPONSE_TIMEOUT, "5s").expect("valid");
+        assert_eq!(timeout.options.response_timeout, Duration::from_secs(5));
         assert_eq!(read(PREFIX, "jobs:").expect("valid").store.prefix, "jobs:");
         assert_eq!(read(PREFIX, "").expect("valid").store.prefix, "");
     }
@@ -206,6 +215,7 @@ mod tests {
             (WAIT, "never\n", "\"never\\n\"", "or `forever`"),
             (WAIT, "", "\"\"", "or `forever`"),
             (WAIT, "367days", "31708800s", "366 days"),
+            (RESPONSE_TIMEOUT, "0s", "0s", "between 1ms and 1h"),
             (PREFIX, "{a}", "\"{a}\"", "leave them out"),
             (PREFIX, " jobs:", "\" jobs:\"", "leave it out"),
             (URL, "", "`…`", "redis"),
@@ -269,7 +279,7 @@ mod tests {
         use std::os::unix::ffi::OsStringExt;
 
         let broken = || OsString::from_vec(b"s3cret\xff".to_vec());
-        for name in [PREFIX, LEASE, WAIT] {
+        for name in [PREFIX, LEASE, WAIT, RESPONSE_TIMEOUT] {
             let refusal = refusal(name, broken());
             assert!(refusal.contains("it is not Unicode"), "{refusal}");
         }
