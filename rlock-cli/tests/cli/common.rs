@@ -17,6 +17,9 @@ use tokio::time::timeout;
 /// The limit after which a test counts as hanging.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// The variable that makes `rlock` wait for replies that a busy machine delays.
+pub(crate) const PATIENT: (&str, &str) = ("RLOCK_RESPONSE_TIMEOUT", "10s");
+
 /// What names a store: a server, or a URL.
 pub(crate) trait Store {
     fn to_url(&self) -> String;
@@ -50,6 +53,7 @@ pub(crate) fn rlock(store: &(impl Store + ?Sized), words: &[&str]) -> Command {
         }
     }
     command.env("RLOCK_URL", store.to_url()).args(words);
+    command.envs([PATIENT]);
     command
 }
 

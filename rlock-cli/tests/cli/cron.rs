@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use rlock_testkit::RedisServer;
 
-use crate::common::{Running, Scratch, path};
+use crate::common::{PATIENT, Running, Scratch, path};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/cron.sh");
 
@@ -16,6 +16,7 @@ fn cron(server: &RedisServer, report: &Path) -> Running {
         .arg(report)
         .env_clear()
         .env("PATH", path())
+        .envs([PATIENT])
         .env("RLOCK_URL", server.url());
     Running::start(command)
 }

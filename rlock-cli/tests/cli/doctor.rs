@@ -119,7 +119,9 @@ async fn a_server_that_may_evict_locks_exits_with_1() {
 
 /// Asserts that `doctor` finds that no lock is granted, and says what to do.
 async fn assert_refuses(url: &str, word: &str, way_out: &str) {
-    let outcome = run(url, &["doctor"]).await.exits(1);
+    // The probe tries for this time to acquire a lock.
+    let words = ["doctor", "--response-timeout", "2s"];
+    let outcome = run(url, &words).await.exits(1);
     assert!(marks(&outcome, "grant").contains(&'✗'), "{outcome:?}");
     let text = outcome.output.join("\n");
     assert!(

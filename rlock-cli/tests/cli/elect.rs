@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
-    common::{Running, is_running, run, run_until, start, until_queued},
+    common::{PATIENT, Running, is_running, run, run_until, start, until_queued},
     holders::objects,
 };
 
@@ -271,14 +271,15 @@ async fn a_value_of_a_kilobyte_is_announced_and_a_longer_one_exits_with_64() {
     assert!(outcome.log.contains(text), "{outcome:?}");
 }
 
-/// Reads lines of an observer until this term or a later one. Terms are in order. Returns whether it has seen that there
-/// is no leader.
-async fn until_term(observer: &mut Running, term: u64) -> bool {
-    let (mut latest, mut is_vacant) = (0, false);
-    while latest < term {
+/// Reads lines of an observer until one shows this term, or no leader for `None`. Asserts that terms are in order.
+async fn until_shown(observer: &mut Running, term: Option<u64>) {
+    let mut latest = 0;
+    while term != Some(latest) {
         let line = observer.line().await;
         if ["election `a` has no leader", r#"{"key":"a","leader":null}"#].contains(&&*line) {
-            is_vacant = true;
+            if term.is_none() {
+                return;
+            }
             continue;
         }
         let number = serde_json::from_str::<Value>(&line).map_or_else(
@@ -289,32 +290,33 @@ async fn until_term(observer: &mut Running, term: u64) -> bool {
         assert!(number >= latest, "{line}");
         latest = number;
     }
-    is_vacant
 }
 
 #[tokio::test]
 async fn an_observer_sees_each_change_until_its_output_is_closed() {
     let server = RedisServer::start();
-    let mut leader = electing(&server, &["--value", "here"], LEAD);
-    let mut latest = term(&mut leader).await;
     let mut text = start(&server, &["leader", "a", "--watch"]);
     let mut json = start(&server, &["leader", "a", "--watch", "--json"]);
-    for n in 0..3 {
-        for observer in [&mut text, &mut json] {
-            let is_vacant = until_term(observer, latest).await;
-            // Between two terms, the only candidate pauses.
-            assert!(is_vacant || n == 0);
-        }
-        ask_to_resign(&server).await;
+    let mut latest = 0;
+    for _ in 0..3 {
+        let mut leader = electing(&server, &["--value", "here"], LEAD);
         let next = term(&mut leader).await;
         assert!(next > latest);
         latest = next;
+        for observer in [&mut text, &mut json] {
+            until_shown(observer, Some(latest)).await;
+        }
+        leader.signal(Signal::TERM);
+        leader.end().await.exits(128 + Signal::TERM.as_raw());
+        for observer in [&mut text, &mut json] {
+            until_shown(observer, None).await;
+        }
     }
     // Nothing changes any more. `head` ends after one line, and the pipeline when its programs have ended.
     let mut shell = Command::new("bash");
     let pipeline = "set -o pipefail; \"$0\" leader a --watch | head -n 1";
     shell.args(["-c", pipeline, env!("CARGO_BIN_EXE_rlock")]);
-    shell.env("RLOCK_URL", server.url());
+    shell.envs([PATIENT]).env("RLOCK_URL", server.url());
     let outcome = Running::start(shell).end().await;
     assert_eq!(
         (outcome.code, outcome.output.len()),

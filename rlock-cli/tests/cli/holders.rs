@@ -1,5 +1,7 @@
 //! Holders of locks for the tests of several subcommands, and common tests of these subcommands.
 
+use std::time::Duration;
+
 use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, port};
 use serde_json::Value;
@@ -25,7 +27,8 @@ pub(crate) const LOCKER: &str = "on >s3cret resetkeys ~lock:* -@all +evalsha +sc
     +hset +pexpire +pttl +set +time +hgetall +exists";
 
 pub(crate) async fn client(server: &RedisServer) -> LockClient {
-    LockClient::connect(&server.url()).await.expect("it runs")
+    let builder = LockClient::builder().response_timeout(Duration::from_secs(10));
+    builder.connect(&server.url()).await.expect("it runs")
 }
 
 /// Returns the lines of standard output as objects.

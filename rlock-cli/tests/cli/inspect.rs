@@ -176,7 +176,8 @@ async fn until_shown(watching: &mut Running, last: &mut String, text: &str) {
 #[tokio::test]
 async fn a_lock_is_watched_with_one_line_for_each_change() {
     let server = RedisServer::start();
-    let watch = ["inspect", "order:42", "--watch", "--interval", "100ms"];
+    let short = ["--interval", "100ms", "--response-timeout", "2s"];
+    let watch = [&["inspect", "order:42", "--watch"], &short[..]].concat();
     let (mut text, mut last) = (start(&server, &watch), String::new());
     let mut json = start(&server, &[&watch[..], &["--json"]].concat());
     let client = client(&server).await;

@@ -102,7 +102,7 @@ async fn a_server_that_dies_ends_the_command_with_its_lease() {
 #[tokio::test]
 async fn a_command_that_ends_while_the_server_is_away_keeps_its_status() {
     let server = RedisServer::start();
-    let mut running = hold(&server, &["-k", "a"]).await;
+    let mut running = hold(&server, &["-k", "a", "--response-timeout", "2s"]).await;
     server.kill();
     running.send("done");
     let outcome = running.end().await.exits(0);

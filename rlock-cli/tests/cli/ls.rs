@@ -6,7 +6,7 @@ use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::{
-    common::{LONG, Running, hold, run, run_until, start},
+    common::{LONG, PATIENT, Running, hold, run, run_until, start},
     holders::{client, objects},
     once::tick_at,
     terminal::Shell,
@@ -35,7 +35,8 @@ async fn a_row_has_key_holder_age_lease_and_waiters() {
     let mut rows = Vec::new();
     eventually(LONG, "both wait", async || {
         rows = run(&server, &["ls"]).await.output;
-        rows.get(1).is_some_and(|row| row.ends_with('2'))
+        let are_described = rows.iter().all(|row| row.contains("rlock/"));
+        are_described && rows.get(1).is_some_and(|row| row.ends_with('2'))
     })
     .await;
     let cells: Vec<Vec<&str>> = rows
@@ -88,7 +89,7 @@ async fn with_json_each_lock_is_an_object() {
     let client = builder.connect(&server.url()).await.expect("it runs");
     let lock = client.lock("order:42").label("order:<id>");
     let guard = lock.acquire().await.expect("free");
-    let outcome = run_until(&server, &["ls", "--json"], "order:42").await;
+    let outcome = run_until(&server, &["ls", "--json"], r#""service":"billing""#).await;
     let object = &objects(&outcome)[0];
     assert_eq!(object["key"], "order:42");
     assert_eq!(object["owner"], guard.owner());
@@ -223,7 +224,8 @@ async fn ls_repeats_its_list_until_its_output_is_closed() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");
-    let mut watching = start(&server, &["ls", "--watch", "100ms"]);
+    let short = ["--response-timeout", "2s"];
+    let mut watching = start(&server, &[&["ls", "--watch", "100ms"], &short[..]].concat());
     for _ in 0..2 {
         while !watching.line().await.starts_with("order:42") {}
         assert_eq!(watching.line().await, "");
@@ -249,6 +251,7 @@ async fn ls_repeats_its_list_until_its_output_is_closed() {
     let script = r#""$0" ls --watch 100ms | head -n 1; echo ended"#;
     command
         .args(["-c", script, env!("CARGO_BIN_EXE_rlock")])
+        .envs([PATIENT])
         .env("RLOCK_URL", server.url());
     let outcome = Running::start(command).end().await;
     assert_eq!(

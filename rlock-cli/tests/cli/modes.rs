@@ -139,13 +139,17 @@ async fn of_several_holders_only_a_silent_one_keeps_a_lock_that_is_asked_for() {
     let server = RedisServer::start();
     let options = ["-s", "-k", "data", "--lease", "1h"];
     let mut silent = hold(&server, &options).await;
-    let other = hold(&server, &options).await;
+    let other = hold_stubbornly(&server, &options).await;
     silent.stop();
     let asked = ["release", "--revoke", "--yes", "data"];
-    let outcome = run(&server, &asked).await.exits(1);
     let reason =
         "it was revoked from those of its holders that reply; take it from all with `--force`";
-    assert!(outcome.log.contains(reason), "{outcome:?}");
+    eventually(LONG, "the other one replies", async || {
+        let outcome = run(&server, &asked).await.exits(1);
+        assert!(outcome.log.contains(reason), "{outcome:?}");
+        other.log().contains("a lock was lost")
+    })
+    .await;
     other.end().await.exits(124);
     assert!(server.exists("lock:{data}").await, "one still holds it");
 }

@@ -7,7 +7,7 @@ use std::{
 
 use rlock_testkit::RedisServer;
 
-use crate::common::{Running, path};
+use crate::common::{PATIENT, Running, path};
 
 const PAGE: &str = include_str!("../../../docs/jobs-and-leaders.md");
 
@@ -156,6 +156,7 @@ fn pod(server: &RedisServer, job: &str, script: &str) -> Command {
         ("PATH", &*path()),
         ("RLOCK_URL", &server.url()),
         ("JOB", job),
+        PATIENT,
     ]);
     command
 }

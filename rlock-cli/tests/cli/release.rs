@@ -4,7 +4,8 @@ use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::{
     common::{
-        LONG, Outcome, hold, hold_stubbornly, is_running, run, run_until, start, until_queued,
+        LONG, Outcome, Running, hold, hold_stubbornly, is_running, run, run_until, start,
+        until_queued,
     },
     holders::{client, objects},
     terminal::Shell,
@@ -15,6 +16,26 @@ const WAYS: [&[&str]; 4] = [&["--ask"], &["--revoke"], &["--token", "1"], &["--f
 
 async fn release(server: &RedisServer, words: &[&str]) -> Outcome {
     run(&server, &[&["release", "order:42"], words].concat()).await
+}
+
+/// Starts a release, and returns once it waits for the holder. Starts another one if a busy holder did not reply in time.
+async fn waiting(server: &RedisServer, words: &[&str]) -> Running {
+    let waits = async {
+        loop {
+            let before = server.command_calls("publish").await;
+            let waiting = start(&server, words);
+            // The plan, the request and the first look take six messages with their replies, so a seventh shows that it waits.
+            eventually(LONG, "it waits or ends", async || {
+                let calls = server.command_calls("publish").await - before;
+                calls > 6 || !is_running(waiting.pid())
+            })
+            .await;
+            if is_running(waiting.pid()) {
+                return waiting;
+            }
+        }
+    };
+    within(LONG, "it waits", waits).await
 }
 
 #[tokio::test]
@@ -78,8 +99,8 @@ async fn a_holder_that_is_asked_to_release_its_lock_runs_on_and_may_be_waited_fo
 #[tokio::test]
 async fn a_command_gets_the_signal_of_its_choice_when_its_lock_is_asked_for() {
     let server = RedisServer::start();
-    let script =
-        "trap 'echo asked; sleep 0.3; exit 0' USR1; echo held; while :; do sleep 0.05; done";
+    let script = "trap 'trap \"\" USR1; echo asked; read -r line; exit 0' USR1
+        echo held; while :; do sleep 0.05; done";
     let words = [
         "run",
         "-k",
@@ -94,10 +115,11 @@ async fn a_command_gets_the_signal_of_its_choice_when_its_lock_is_asked_for() {
     let mut holder = start(&server, &words);
     holder.expect("held").await;
     let wait = ["release", "order:42", "--ask", "--yes", "--wait", "forever"];
-    run_until(&server, &wait, "its holder has released it")
-        .await
-        .exits(0);
+    let waiting = waiting(&server, &wait).await;
     holder.expect("asked").await;
+    holder.send("");
+    let outcome = waiting.end().await.exits(0);
+    assert!(outcome.output[0].contains("its holder has released it"));
     holder.end().await.exits(0);
     assert!(!server.exists("lock:{order:42}").await);
 }
@@ -128,23 +150,7 @@ async fn a_holder_that_is_asked_stops_its_command_and_may_be_waited_for() {
         .exits(75);
     assert_eq!(objects(&outcome)[0]["released"], false);
 
-    let waiting = loop {
-        let before = server.command_calls("publish").await;
-        let waiting = start(&url, &[&wait[..], &["forever"]].concat());
-        // The request and two questions about the holder are published, with the replies. A further question shows that it waits.
-        eventually(
-            LONG,
-            "it waits, unless the holder is too busy",
-            async || {
-                let calls = server.command_calls("publish").await - before;
-                calls > 6 || !is_running(waiting.pid())
-            },
-        )
-        .await;
-        if is_running(waiting.pid()) {
-            break waiting;
-        }
-    };
+    let waiting = waiting(&server, &[&wait[..], &["forever"]].concat()).await;
     holder.send("");
     let held = holder.end().await.exits(124);
     assert!(held.log.contains("by=\"`rlock/"), "who asked: {held:?}");
@@ -211,7 +217,7 @@ async fn a_lock_that_min_hold_keeps_is_released_by_force_only() {
 #[tokio::test]
 async fn release_on_a_terminal_asks_first() {
     let server = RedisServer::start();
-    let holder = hold(&server, &["-k", "order:42"]).await;
+    let holder = hold_stubbornly(&server, &["-k", "order:42"]).await;
     let mut shell = Shell::start(&server);
     for no in ["n", "", "maybe"] {
         shell.type_line("rlock release order:42 --revoke");

@@ -19,7 +19,7 @@ use rustix::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::common::{LONG, Scratch, is_running, path, state_of, until_queued};
+use crate::common::{LONG, PATIENT, Scratch, is_running, path, state_of, until_queued};
 
 pub(crate) const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -62,6 +62,7 @@ impl Shell {
             .arg("--ctty")
             .args(words)
             .env("PATH", path())
+            .envs([PATIENT])
             .env("RLOCK_URL", server.url())
             .env("PS1", "")
             .stdin(stream())
@@ -376,7 +377,7 @@ async fn ctrl_c_ends_an_election_with_its_command_and_ctrl_z_stops_it_between_te
 
     shell.type_line("rlock elect a -- false");
     // Long enough for the keys.
-    shell.shows("after=\"1s 600ms\"").await;
+    shell.shows("after=\"3s 200ms\"").await;
     shell.stop_and_continue("rlock elect").await;
     shell.press(CTRL_C);
     shell.is_back_after(130).await;
