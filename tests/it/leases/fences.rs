@@ -16,7 +16,7 @@ const LITTLE: &str = "30000";
 const GRACE: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// The lease of a hold that lasts for longer than that.
-const SHORT: Duration = Duration::from_secs(3);
+const SHORT: Duration = Duration::from_secs(6);
 
 /// Shortens the expiry of the fence.
 async fn advance_time(server: &RedisServer, key: &str) {

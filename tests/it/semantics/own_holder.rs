@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockError, distributed_lock};
-use rlock_testkit::{RedisServer, within};
+use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{LASTING, LONG, begin, client, hold, holder, ms, name, on_tokio_clock};
 
@@ -293,6 +293,15 @@ async fn a_time_out_says_that_the_holder_does_not_reply() {
     let _: u64 = server.command(&["HSET", &lock, owner, "1"]).await;
     let ttl = LASTING.as_millis().to_string();
     let _: u64 = server.command(&["PEXPIRE", &lock, &ttl]).await;
-    let said = timed_out(&client, "k", ms(600)).await;
-    assert_says(&said, &["its holder does not reply"], &["held by"]);
+    // The client asks the holder near the end of the wait, when a busy machine may leave no time for that.
+    eventually(
+        LONG,
+        "the error says that the holder does not reply",
+        async || {
+            let said = timed_out(&client, "k", ms(600)).await;
+            assert_says(&said, &[], &["held by"]);
+            said.contains("its holder does not reply")
+        },
+    )
+    .await;
 }

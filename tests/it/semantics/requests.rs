@@ -26,9 +26,15 @@ fn is_requested(hold: &Hold) -> bool {
     hold.release_requested().now_or_never().is_some()
 }
 
-async fn ask(operator: &LockClient, key: &str) {
-    let asked = operator.request_release(key).await;
-    assert!(asked.expect("a reply"), "{key} is held");
+/// Repeats the request until the holder replies, because a busy one may reply too late. Returns the number of requests.
+async fn ask(operator: &LockClient, key: &str) -> usize {
+    let mut requests = 0;
+    eventually(LONG, "the holder replies", async || {
+        requests += 1;
+        operator.request_release(key).await.expect("a reply")
+    })
+    .await;
+    requests
 }
 
 #[tokio::test]
@@ -93,11 +99,12 @@ async fn a_lock_whose_release_was_requested_is_not_retained() {
     let info = client.inspect("k").await.expect("a reply");
     assert!(info.expect("retained").retained);
     // No call uses it now, so the client releases it in the background.
-    ask(&client, "k").await;
-    eventually(LONG, "it is released", async || {
-        client.inspect("k").await.expect("a reply").is_none()
+    let is_free = async || client.inspect("k").await.expect("a reply").is_none();
+    eventually(LONG, "the client receives the request", async || {
+        client.request_release("k").await.expect("a reply") || is_free().await
     })
     .await;
+    eventually(LONG, "it is released", is_free).await;
 }
 
 #[tokio::test]
@@ -108,14 +115,12 @@ async fn the_holder_logs_who_asks_for_its_lock() {
     let operator = LockClient::builder().service("operations", "7");
     let operator = operator.connect(store).await.expect("a client");
     let guard = hold(&holder, "asked-for").await;
-    ask(&operator, "asked-for").await;
+    let requests = ask(&operator, "asked-for").await;
     let logged = "another client requests the release of the lock";
     let lines = logged_with(&[logged, "key=asked-for "]);
-    let [line] = &lines[..] else {
-        panic!("one line: {lines:#?}")
-    };
+    assert!((1..=requests).contains(&lines.len()), "{lines:#?}");
     for said in ["INFO", "by=\"`operations` on `", &guard.owner()] {
-        assert!(line.contains(said), "{line}");
+        assert!(lines.iter().all(|line| line.contains(said)), "{lines:#?}");
     }
 }
 

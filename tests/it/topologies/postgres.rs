@@ -71,8 +71,7 @@ async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
 #[tokio::test]
 async fn a_row_that_another_transaction_keeps_is_named_and_leaves_no_lock_behind() {
     let server = PostgresServer::start();
-    let builder = LockClient::builder().response_timeout(Duration::from_secs(2));
-    let client = builder.connect(server.url()).await.expect("it runs");
+    let client = connect(&server).await;
     let guard = client.lock("k").acquire().await.expect("free");
     guard.release().await.expect("held");
     let session = server.keep_row("lock:{k}").await;

@@ -293,11 +293,11 @@ async fn without_the_permission_to_wait_the_error_names_it() {
 
 #[tokio::test]
 async fn a_lock_that_a_replica_has_is_kept_through_a_failover_at_once() {
-    let trio = Trio::builder().silence(ms(2000)).start().await;
+    let trio = Trio::start().await;
     let strict = careful(&trio.url(), 1, LONG).await;
     let guard = hold_renewed(&strict, "k").await;
     // The replica receives nothing from here on.
-    trio.master.kill();
+    trio.lose_master().await;
     trio.failed_over().await;
     assert_soon_extended(&guard).await;
     guard.release().await.expect("held");

@@ -13,11 +13,6 @@ use crate::common::{
     pttl_in,
 };
 
-/// Starts servers that do not look dead just because the machine is busy.
-async fn trio() -> Trio {
-    Trio::builder().silence(ms(2000)).start().await
-}
-
 /// The rules of a server's user that keep Sentinels from demoting this server.
 const NEVER_DEMOTED: &str = "-replicaof -slaveof";
 
@@ -32,7 +27,7 @@ async fn client(trio: &Trio) -> LockClient {
 
 #[tokio::test]
 async fn holders_and_waiters_follow_a_failover() {
-    let trio = trio().await;
+    let trio = Trio::start().await;
     let (one, other) = (client(&trio).await, client(&trio).await);
     let lock = one.lock("k").lease(FAILOVER_LEASE).wait(LONG);
     let guard = lock.acquire().await.expect("free");
@@ -40,7 +35,7 @@ async fn holders_and_waiters_follow_a_failover() {
     assert_soon_counted(&trio.master, &guard, 2).await;
     let waiting = enqueued(&trio.master, other.lock("k").lease(LASTING).wait(LONG * 3)).await;
     trio.replica.catch_up_with(&trio.master).await;
-    trio.master.kill();
+    trio.lose_master().await;
     trio.failed_over().await;
     assert_soon_extended(&guard).await;
     assert_eq!(count(&trio.replica, &guard).await, Some(2));
@@ -51,7 +46,7 @@ async fn holders_and_waiters_follow_a_failover() {
 /// The client continues to use the same database.
 #[tokio::test]
 async fn a_master_that_is_demoted_on_purpose_is_left() {
-    let trio = trio().await;
+    let trio = Trio::start().await;
     let client = connect(&format!("{}/3", trio.url())).await;
     let guard = hold_renewed(&client, "k").await;
     assert!(pttl_in(&trio.master, 3, "k").await > 0);
@@ -70,7 +65,7 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
 /// The Sentinels cannot demote the former master, which therefore accepts writes until the end.
 #[tokio::test]
 async fn holders_and_waiters_leave_a_master_that_was_replaced_and_accepts_writes() {
-    let trio = trio().await;
+    let trio = Trio::start().await;
     trio.master.set_user("default", NEVER_DEMOTED).await;
     let (one, other) = (client(&trio).await, client(&trio).await);
     let guard = hold_renewed(&one, "k").await;
@@ -195,7 +190,7 @@ async fn both_connections_of_a_client_lead_to_the_same_master() {
 
 #[tokio::test]
 async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
-    let trio = trio().await;
+    let trio = Trio::start().await;
     let proxies: Vec<Proxy> = trio.sentinels.iter().map(Proxy::in_front_of).collect();
     for proxy in &proxies {
         proxy.delay_replies(ms(600));
@@ -216,7 +211,7 @@ async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
 /// The errors say if no Sentinel is left, and if the Sentinels do not know the service.
 #[tokio::test]
 async fn sentinels_that_are_gone_or_paused_are_no_obstacle_while_one_replies() {
-    let trio = trio().await;
+    let trio = Trio::start().await;
     let url = trio.url().replace(SERVICE, "invoices");
     let shown = assert_refused(LockClient::connect(&url).await, "no such service");
     for part in ["invoices", "No such master"] {

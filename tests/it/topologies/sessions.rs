@@ -33,7 +33,7 @@ fn builder() -> LockClientBuilder {
 #[tokio::test]
 async fn changes_that_wait_for_rows_one_after_the_other_are_not_taken_for_silence() {
     let server = PostgresServer::start();
-    let builder = builder().response_timeout(Duration::from_secs(4));
+    let builder = builder().response_timeout(Duration::from_secs(16));
     let client = builder.connect(server.url()).await.expect("it runs");
     for key in ["a", "b", "c"] {
         let guard = client.lock(key).acquire().await.expect("free");

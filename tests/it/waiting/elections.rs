@@ -125,14 +125,14 @@ async fn observers_learn_of_the_leader_that_follows_when_the_server_restarts_emp
 
 #[tokio::test]
 async fn observers_learn_of_the_leader_that_follows_after_a_failover() {
-    let trio = Trio::builder().start().await;
+    let trio = Trio::start().await;
     let one = connect(&trio.url()).await;
     let (other, observer) = (connect(&trio.url()).await, connect(&trio.url()).await);
     let mut leaders = observed(&election(&observer));
     let first = election(&one).campaign().await.expect("free");
     observes(&mut leaders, first.term().token()).await;
     trio.replica.catch_up_with(&trio.master).await;
-    trio.master.kill();
+    trio.lose_master().await;
     let second = async {
         trio.failed_over().await;
         first.resign().await.expect("the new master has the lock");
@@ -193,14 +193,15 @@ async fn observers_learn_that_nobody_leads_when_the_lease_of_a_killed_leader_has
  {
     let (server, witness) = (RedisServer::start(), RedisServer::start());
     let (url, witness) = (server.url(), witness.url());
-    let lease = LEASE.as_millis().to_string();
-    let mut leader = worker(&["elect", &url, &witness, "scheduler", &lease]);
+    let lease = LEASE * 5;
+    let millis = lease.as_millis().to_string();
+    let mut leader = worker(&["elect", &url, &witness, "scheduler", &millis]);
     leader.expect_line(LONG, "ready").await;
     let client = client(&server).await;
     let mut changes = observed(&election(&client));
     let first = next_leader(&mut changes).await.term;
     // Renewals that the observer does not see are no end of the term.
-    tokio::time::sleep(LEASE * 3).await;
+    tokio::time::sleep(lease + LEASE).await;
     while let Ok(change) = changes.try_recv() {
         let leader = change.leader().expect("it leads");
         assert_eq!(leader.term, first);
@@ -240,7 +241,7 @@ async fn a_client_that_shuts_down_tells_observers_that_it_no_longer_leads() {
 #[tokio::test]
 async fn the_elections_of_a_killed_process_are_led_by_the_others_of_its_group() {
     let server = RedisServer::start();
-    let (url, lease) = (server.url(), LEASE.as_millis().to_string());
+    let (url, lease) = (server.url(), (LEASE * 5).as_millis().to_string());
     let start = || worker(&["shards", &url, "8", &lease]);
     let led = async |worker: &mut Worker, shares: usize| {
         let mut led = BTreeSet::new();

@@ -4,10 +4,7 @@ mod fronted;
 mod server;
 mod trio;
 
-use std::{
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder, StoreUrl};
@@ -74,9 +71,7 @@ impl Topology {
 
     /// Starts a master, its replica and three Sentinels.
     pub async fn sentinel() -> Self {
-        // A busy machine may delay a server, and none of these tests is about failovers.
-        let silence = Duration::from_secs(10);
-        Self::Sentinel(Box::new(Trio::builder().silence(silence).start().await))
+        Self::Sentinel(Box::new(Trio::start().await))
     }
 }
 

@@ -98,7 +98,7 @@ async fn addresses_that_change_places_are_counted_where_they_lead_then() {
 /// Two Sentinels that name the same master are not two servers.
 #[tokio::test]
 async fn a_restarted_server_and_a_promoted_server_are_counted() {
-    let trio = Trio::builder().silence(ms(2000)).start().await;
+    let trio = Trio::start().await;
     let sentinels = &trio.sentinels[..2];
     let urls = sentinels.iter().map(|sentinel| {
         let address = sentinel.address();
@@ -112,7 +112,7 @@ async fn a_restarted_server_and_a_promoted_server_are_counted() {
     let [one, other] = [0; 2].map(|_| RedisServer::start());
     let urls = [trio.url(), one.url(), other.url()];
     let client = connect(StoreUrl::quorum(urls)).await;
-    trio.master.kill();
+    trio.lose_master().await;
     trio.failed_over().await;
     one.kill();
     assert_soon_serves(&client, "the promoted one is counted").await;

@@ -1,6 +1,6 @@
 //! Sentinels and servers that require passwords and certificates.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use rlock_testkit::{Authority, Trio};
 
@@ -13,14 +13,13 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_may_speak_tls_and_ask_for_certificates_and_passwords() {
     let authority = Arc::new(Authority::new());
-    let trio = Trio::builder().tls(&authority).passwords();
-    let trio = trio.silence(Duration::from_secs(2)).start().await;
+    let trio = Trio::builder().tls(&authority).passwords().start().await;
     assert!(trio.url().starts_with("rediss-sentinel://"));
     let client = assert_lets_in_shown_certificates_only(&trio.url().into(), &authority).await;
     let guard = hold_renewed(&client, "k").await;
     assert_eq!(count(&trio.master, &guard).await, Some(1));
     trio.replica.catch_up_with(&trio.master).await;
-    trio.master.kill();
+    trio.lose_master().await;
     trio.failed_over().await;
     assert_soon_extended(&guard).await;
     guard.release().await.expect("held");

@@ -48,7 +48,7 @@ pub struct TrioBuilder {
 }
 
 impl TrioBuilder {
-    /// Sets the silence after which a Sentinel suspects a server. Defaults to half a second.
+    /// Sets the silence after which a Sentinel suspects a server. The default is longer than a busy machine stalls.
     #[must_use]
     pub fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
@@ -128,16 +128,16 @@ impl TrioBuilder {
 }
 
 impl Trio {
-    /// Starts all five servers with default options, for tests in which nothing fails over.
+    /// Starts all five servers with default options.
     pub async fn start() -> Self {
-        Self::builder().silence(PATIENCE).start().await
+        Self::builder().start().await
     }
 
     /// Returns a builder of a trio.
     #[must_use]
     pub fn builder() -> TrioBuilder {
         TrioBuilder {
-            silence: Duration::from_millis(500),
+            silence: PATIENCE,
             passwords: false,
             behind_proxies: false,
             authority: None,
@@ -205,6 +205,15 @@ impl Trio {
     /// closes all its connections.
     pub async fn failed_over(&self) {
         self.led_by(&self.replica).await;
+    }
+
+    /// Kills the master. From then on, the Sentinels suspect a server after half a second.
+    pub async fn lose_master(&self) {
+        for sentinel in &self.sentinels {
+            let set = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", "500"];
+            let () = sentinel.command(&set).await;
+        }
+        self.master.kill();
     }
 
     /// Orders failovers until the replica is promoted. Faults of connections may prevent the first ones.
