@@ -73,7 +73,8 @@ pub(crate) async fn a_waiter_whose_connection_is_cut_has_its_turn(place: Fronted
 
 /// The other end of each connection is gone without a FIN or RST, and new connections work.
 pub(crate) async fn a_call_without_a_reply_is_repeated_over_another_connection(place: Fronted) {
-    let client = place.client().await;
+    // The client tries another connection after a part of its response time-out.
+    let client = place.client_of(LockClient::builder()).await;
     let lock = lasting(&client);
     place.ways(Proxy::half_open).await;
     let guard = lock.acquire().await.expect("granted after all");

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder};
 
 use super::{Server, Topology, Trio};
-use crate::{PostgresServer, Proxy, RedisCluster, RedisServer};
+use crate::{PATIENCE, PostgresServer, Proxy, RedisCluster, RedisServer};
 
 /// No replica replaces a paused server: clients wait for it. Other tests cover failovers.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -84,9 +84,10 @@ impl Fronted {
         }
     }
 
-    /// Returns a client with the default options, and so with a connection on the current runtime.
+    /// Returns a client that waits for replies that a busy machine delays. It has a connection on the current runtime.
     pub async fn client(&self) -> LockClient {
-        self.client_of(LockClient::builder()).await
+        let builder = LockClient::builder().response_timeout(PATIENCE / 10);
+        self.client_of(builder).await
     }
 
     /// Returns a client with these options.
