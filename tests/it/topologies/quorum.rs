@@ -7,7 +7,7 @@ mod permissions;
 mod refusals;
 mod restored;
 mod same;
-mod split;
+pub(crate) mod split;
 mod tokens;
 mod validity;
 mod waiting;

@@ -5,7 +5,7 @@ use rlock_testkit::RedisServer;
 
 use crate::common::{LASTING, assert_unavailable, connect, ms};
 
-const OWNERS: [&str; 2] = [
+pub(crate) const OWNERS: [&str; 2] = [
     "00000000-0000-4000-8000-000000000001:1",
     "00000000-0000-4000-8000-000000000002:1",
 ];
@@ -20,7 +20,7 @@ async fn divided(millis: u64) -> ([RedisServer; 3], LockClient) {
     (servers, client)
 }
 
-async fn give(server: &RedisServer, owner: &str, millis: u64) {
+pub(crate) async fn give(server: &RedisServer, owner: &str, millis: u64) {
     let () = server.command(&["HSET", "lock:{k}", owner, "1"]).await;
     let () = server
         .command(&["PEXPIRE", "lock:{k}", &millis.to_string()])
