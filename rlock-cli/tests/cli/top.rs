@@ -57,13 +57,10 @@ async fn keys_sort_and_end_the_table_and_the_terminal_is_restored() {
     let mut shell = Shell::start(&server);
     shell.type_line("stty rows 12 cols 80; rlock top --interval 100ms");
     shell.shows(ENTER).await;
-    // The first frame may lack the locks, because a busy client replies late.
-    eventually(LONG, "the table", async || {
-        let screen = shell.screen();
-        let texts = ["40 held", "disappear", "waiters", "order:00"];
-        texts.iter().all(|text| screen.contains(text))
-    })
-    .await;
+    shell.shows("40 held").await;
+    shell.shows("disappear").await;
+    shell.shows("waiters").await;
+    shell.shows("order:00").await;
     shell.shows("scroll").await;
     shell.press("a");
     // Only changes are drawn.
@@ -196,14 +193,17 @@ async fn without_a_terminal_each_listing_is_a_line() {
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");
     let held = "1 held, 0 waiters, 0 lost, +0.0/s, -0.0/s, oldest: ";
-    let (mut lines, line) = loop {
-        let mut lines = start(&server, &["top", "--interval", "100ms"]);
-        let line = lines.line().await;
-        // A busy client may not have replied yet.
-        if !line.contains("0 held") {
-            break (lines, line);
+    let first = async {
+        loop {
+            let mut lines = start(&server, &["top", "--interval", "100ms"]);
+            let line = lines.line().await;
+            // A busy client may not have replied yet.
+            if !line.contains("0 held") {
+                return (lines, line);
+            }
         }
     };
+    let (mut lines, line) = timeout(LONG, first).await.expect("the client replies");
     assert!(
         line.contains(held) && line.contains("for order:42 of "),
         "{line}"

@@ -126,7 +126,7 @@ async fn a_paused_master_delays_only_its_own_slots() {
         }
     }
     assert!((10..30).contains(&elsewhere.len()), "{}", elsewhere.len());
-    // The clients also see that it counts as failed.
+    // The other nodes soon tell clients that it has failed.
     cluster.silence(ms(1000)).await;
     paused.pause();
     let blocked = acquiring(lease(&keys[1]));

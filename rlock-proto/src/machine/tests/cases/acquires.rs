@@ -155,7 +155,7 @@ fn an_attempt_asks_for_a_majority_again_only_while_the_servers_have_time_to_repl
         client.now = now;
         assert_eq!(client.split(asked(step)), expected);
     }
-    // A call that waits asks until its wait is over.
+    // A call that waits asks until its wait ends.
     let mut client = Client::with(|settings| settings.needs_majority = true);
     let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::For(ms(1_950))));
     client.now = 1_900;
