@@ -14,7 +14,7 @@ use crate::{Authority, PATIENCE, RedisServer, RedisServerBuilder, eventually};
 /// The name of the service whose master the Sentinels know.
 pub const SERVICE: &str = "orders";
 
-/// A failover takes half a second of silence, an election, and the notification of all servers.
+/// A failover takes two seconds of silence, an election, and the notification of all servers.
 pub const FAILOVER: Duration = Duration::from_secs(40);
 
 /// The interval between requests to Sentinels.
@@ -207,10 +207,11 @@ impl Trio {
         self.led_by(&self.replica).await;
     }
 
-    /// Kills the master. From then on, the Sentinels suspect a server after half a second.
+    /// Kills the master. From then on, the Sentinels suspect a server after two seconds.
     pub async fn lose_master(&self) {
         for sentinel in &self.sentinels {
-            let set = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", "500"];
+            let silence = ["down-after-milliseconds", "2000"];
+            let set = [&["SENTINEL", "SET", SERVICE], &silence[..]].concat();
             let () = sentinel.command(&set).await;
         }
         self.master.kill();
