@@ -7,9 +7,11 @@ use crate::{
     known::Detached,
     lease::valid_until,
     machine::{Input, Step},
-    owner::OwnerId,
     world::{MS, World},
 };
+
+/// Why an ownership that was detached is over.
+pub(crate) const DETACHED: &str = "was detached";
 
 impl World {
     /// Draws one of the leases of the run.
@@ -44,12 +46,11 @@ impl World {
         let step = self.on(client, Input::Detach(held.entry.clone()), None);
         let is_detached = matches!(step, Some(Step::Detached { token }) if token >= held.token);
         if is_detached {
-            self.clients[client].notes.of(owner).is_over = Some("was detached");
+            self.clients[client].notes.of(owner).is_over = Some(DETACHED);
             // A renewal may be on its way.
             let longest = u64::from(self.plan.longest_lease()) * MS;
             self.moves(&key, self.now + 2 * longest);
             let detached = Detached {
-                owner: OwnerId::new(self.clients[client].id, owner, held.mode),
                 token: held.token,
                 until,
             };

@@ -5,7 +5,6 @@ use rlock_model::witness::{Fence, Holder, Tokens};
 use crate::{
     machine::{Owner, Phase},
     mode::LockMode,
-    owner::OwnerId,
     plan::MOST_PERMITS,
 };
 
@@ -64,7 +63,6 @@ impl Holder for Hold {
 /// The last hold of a key that was detached.
 #[derive(Clone, Copy)]
 pub(crate) struct Detached {
-    pub(crate) owner: OwnerId,
     pub(crate) token: u64,
     /// Until when its lock stays taken.
     pub(crate) until: u64,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Rule, stored_by};
 use crate::{
     clients::{Client, Life},
+    extensions::DETACHED,
     key::Key,
     plan::{Effect, Part},
     strikes::LONGEST_PAUSE,
@@ -46,26 +47,27 @@ impl World {
         let now = self.now;
         let owner = (self.stored(server, key)).map_or(String::new(), |stored| stored.owner);
         let stored = stored_by(&owner);
-        let is_gone = stored.is_some_and(|id| {
-            let holder = self.clients.iter().find(|client| id.is_of(client.id));
-            holder.is_some_and(|client| {
-                client.machine.own(key, id.sequence()).is_none() && client.life < Life::Closed
-            })
+        let holder = stored.and_then(|id| {
+            let client = self.clients.iter().find(|client| id.is_of(client.id));
+            client.map(|client| (client, id.sequence()))
         });
+        let is_gone = holder.is_some_and(|(client, owner)| {
+            client.machine.own(key, owner).is_none() && client.life < Life::Closed
+        });
+        let note = holder.and_then(|(client, owner)| client.notes.get(owner));
+        let is_detached = note.is_some_and(|note| note.is_over == Some(DETACHED));
         // A release that a majority has executed is not repeated.
         let may_be_left = self.plan.may(Effect::Leaves)
             || self.is_quorum() && self.plan.may(Effect::LeavesOfMinority);
         let is_down = self.servers[server].down_until > now;
-        let pauses = self.plan.has(Part::ServerPaused);
-        let lock = self.lock(key);
-        let is_detached = (lock.detached).is_some_and(|hold| stored == Some(hold.owner));
-        // A renewal that was on its way when its guard was detached may wait for a paused server, which counts the lease from
-        // when it executes the renewal.
-        let late = if is_detached && pauses {
-            LONGEST_PAUSE
-        } else {
-            0
+        // A request that was on its way when the guard was detached may be executed late, and the lease counts from then: a
+        // renewal waits for a paused server, or an acquire arrives after its client has repeated it.
+        let late = match (is_detached, self.plan.has(Part::RequestLost)) {
+            (true, true) => LONGEST_PAUSE.max(u64::from(self.plan.longest_lease()) * MS),
+            (true, false) if self.plan.has(Part::ServerPaused) => LONGEST_PAUSE,
+            _ => 0,
         };
+        let lock = self.lock(key);
         lock.owners
             .resize_with(lock.owners.len().max(server + 1), Default::default);
         let (last, since) = &mut lock.owners[server];
