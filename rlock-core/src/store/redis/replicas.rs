@@ -78,7 +78,7 @@ impl ReplicaCheck {
         let Ok(confirmed) = confirmed.await else {
             request.timed_out();
             return Err(not_yet(format!(
-                "the master did not confirm within {} that {least} replicas have the lock, so it is released; {advice}",
+                "the master did not confirm within {} that the required replicas ({least}) have the lock, so it is released; {advice}",
                 shown(within),
             )));
         };
@@ -151,11 +151,8 @@ impl ReplicaCheck {
         granted: &[Granted],
     ) -> Result<Vec<Confirmed>, StoreError> {
         let until = granted.iter().map(|granted| granted.until).max();
-        let longest = until.map_or(Duration::ZERO, |until| until.duration_since(Instant::now()));
-        // The reply to `WAIT` arrives before the callers stop waiting.
-        let waits = longest
-            .saturating_sub(BEFORE_END.max(longest / 10))
-            .max(longest / 2);
+        let left = || until.map_or(Duration::ZERO, |until| until.duration_since(Instant::now()));
+        let longest = left();
         let asked = timeout(longest, async {
             let latest = self.link.address.promotion();
             connection.take_if(|(promotion, _)| *promotion != latest);
@@ -167,6 +164,9 @@ impl ReplicaCheck {
                 let client = server.client(ProtocolVersion::RESP2)?;
                 connection.insert((server.promotion, plain(&client).await?))
             };
+            // The reply to `WAIT` arrives before the last caller stops waiting, unless little time is left.
+            let left = left();
+            let waits = left.saturating_sub(BEFORE_END.max(left / 10)).max(left / 2);
             let request = self.request(granted, waits);
             let answers = connection.send_packed_commands(&request, 0, request.len());
             read(answers.await?, granted)
