@@ -32,7 +32,7 @@ async fn a_stopped_body_is_dropped_before_its_lock_is_released() {
     };
     let url = server.url();
     let call = thread::spawn(move || {
-        rlock_testkit::block_on(async {
+        pollster::block_on(async {
             let client = connect(&url).await;
             let lock = client.lock("k").lease(HOUR).max_hold(ms(200));
             let body = async move {

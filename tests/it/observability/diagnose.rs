@@ -2,11 +2,12 @@
 
 use std::{io, sync::Arc};
 
+use pollster::block_on;
 use rlock_core::{
     Credentials,
     diagnose::{self, Finding, Severity},
 };
-use rlock_testkit::{Authority, RedisServer, block_on};
+use rlock_testkit::{Authority, RedisServer};
 
 use crate::common::{LONG, acl, assert_invalid, assert_unavailable, builder};
 

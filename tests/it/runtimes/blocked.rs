@@ -4,8 +4,9 @@
 
 use std::{sync::mpsc, thread};
 
+use pollster::block_on;
 use rlock_core::{LockClient, LostCause};
-use rlock_testkit::{RedisServer, block_on};
+use rlock_testkit::RedisServer;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::single;

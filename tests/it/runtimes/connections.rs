@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, thread};
 
+use pollster::block_on;
 use rlock_core::{LockClient, LostCause};
-use rlock_testkit::{Proxy, RedisServer, block_on, eventually};
+use rlock_testkit::{Proxy, RedisServer, eventually};
 use tokio::runtime::Runtime;
 
 use super::single;

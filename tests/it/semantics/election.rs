@@ -7,10 +7,11 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, StreamExt as _};
+use pollster::block_on;
 use rlock_core::{
     DrainOutcome, ErrorKind, LockClient, LockError, LostCause, election::LeaderChange,
 };
-use rlock_testkit::{Witness, block_on, within};
+use rlock_testkit::{Witness, within};
 use tokio::sync::mpsc;
 
 use crate::common::{LONG, assert_soon_waits, connect, here, leader_of, two_clients};

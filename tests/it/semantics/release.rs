@@ -3,8 +3,9 @@
 use std::{cell::RefCell, future::pending, panic::AssertUnwindSafe, sync::mpsc, thread};
 
 use futures_util::FutureExt;
+use pollster::block_on;
 use rlock_core::{LockClient, LockError, LockGuard, LostCause, distributed_lock};
-use rlock_testkit::{RedisServer, block_on, eventually};
+use rlock_testkit::{RedisServer, eventually};
 use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::common::{

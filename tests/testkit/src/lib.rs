@@ -9,7 +9,6 @@
 mod child;
 mod cluster;
 mod eventually;
-mod executor;
 pub mod leftovers;
 pub mod package;
 mod pooler;
@@ -29,7 +28,6 @@ mod witness;
 pub use child::LeashedChild;
 pub use cluster::{MASTERS, RedisCluster};
 pub use eventually::{eventually, within};
-pub use executor::block_on;
 pub use pooler::Pooler;
 pub use postgres::PostgresServer;
 pub use process::Worker;

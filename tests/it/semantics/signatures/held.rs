@@ -22,12 +22,6 @@ pub(super) async fn run<F: Future + Send>(future: F) -> F::Output {
     future.await
 }
 
-/// Runs a future on a thread without a runtime, where synchronous functions may block.
-pub(super) fn block_on<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.expect("a runtime").block_on(future)
-}
-
 /// Asserts that the caller and the store agree that the lock is held.
 pub(super) async fn assert_held(key: &str) {
     let hold = current().expect("inside a lock");

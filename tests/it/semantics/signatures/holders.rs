@@ -3,9 +3,10 @@
 use std::fmt::Display;
 
 use async_trait::async_trait;
+use pollster::block_on;
 use rlock_core::distributed_lock;
 
-use super::held::{self, block_on, client, run};
+use super::held::{self, client, run};
 
 type Outcome = held::Outcome<String>;
 
