@@ -12,7 +12,6 @@ use std::{
 use futures_util::future::join_all;
 use rlock_core::{Credentials, LockClientBuilder};
 use rlock_testkit::{PostgresServer, eventually, within};
-use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::NoTls;
 
 use crate::common::{
@@ -96,15 +95,13 @@ async fn a_role_that_may_not_end_the_former_session_is_named_once_and_waits_for_
     let client = builder.connect(&url).await.expect("it runs");
     let changes = "SELECT pid::bigint FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')
         AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory') AND usename = 'before_rotation'";
-    let process = server.number(changes).await;
-    let process = Pid::from_raw(process.try_into().expect("a process id"));
-    let process = process.expect("a process id");
-    kill_process(process, Signal::STOP).expect("it is ours");
+    let process = server.number(changes).await.to_string();
+    server.pause_session(&process);
     is_rotated.store(true, Ordering::SeqCst);
     let waiting = tokio::spawn(client.lock("rotated").acquire());
     let warned = || logged_with(&["WARN", "may not end the client's former session"]).len();
     eventually(LONG, "the refusal is logged", async || warned() > 0).await;
-    kill_process(process, Signal::CONT).expect("it is ours");
+    server.resume_session(&process);
     let guard = waiting.await.expect("no panic").expect("free");
     guard.release().await.expect("held");
     assert_eq!(warned(), 1);
@@ -114,7 +111,7 @@ async fn a_role_that_may_not_end_the_former_session_is_named_once_and_waits_for_
 #[tokio::test]
 async fn a_commit_that_waits_for_another_one_is_not_taken_for_a_kept_row() {
     let server = PostgresServer::start();
-    let builder = || builder().response_timeout(Duration::from_secs(4));
+    let builder = || builder().response_timeout(Duration::from_secs(16));
     let one = builder().connect(server.url()).await.expect("it runs");
     let other = builder().connect(server.url()).await.expect("it runs");
     let _guard = one.lock("k").acquire().await.expect("free");

@@ -6,9 +6,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-
 use crate::PATIENCE;
+use crate::unix::{self, Signal};
 
 /// A child process that is killed when this is dropped, and by a shell if the test process dies before it can drop this.
 #[derive(Debug)]
@@ -56,8 +55,7 @@ impl LeashedChild {
             return;
         }
         self.signal(Signal::STOP);
-        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        while let Ok(None) = waitid(WaitId::Pid(pid_of(&self.child)), stopped) {
+        while !unix::has_stopped(self.pid()) {
             if self.exited().is_some() {
                 return;
             }
@@ -107,7 +105,7 @@ impl LeashedChild {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(pid_of(&self.child), signal).expect("a child can be signalled");
+        unix::kill(self.pid(), signal).expect("a child can be signalled");
     }
 }
 
@@ -115,11 +113,6 @@ impl Drop for LeashedChild {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-fn pid_of(child: &Child) -> Pid {
-    let id = i32::try_from(child.id()).expect("a process id fits");
-    Pid::from_raw(id).expect("a process id is not zero")
 }
 
 /// A shell that waits for the end of its input, and then kills the child.

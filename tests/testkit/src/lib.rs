@@ -19,10 +19,12 @@ mod proxy;
 mod scripts;
 mod serve;
 mod server;
+#[cfg(unix)]
 mod signals;
 pub mod simultaneous;
 mod taken;
 mod topology;
+mod unix;
 mod witness;
 
 pub use child::LeashedChild;
@@ -34,6 +36,7 @@ pub use process::Worker;
 pub use proxy::{Proxy, Request};
 pub use scripts::{Scripts, script_text};
 pub use server::{Authority, ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
+#[cfg(unix)]
 pub use signals::stop_ignoring_signals;
 pub use taken::assert_taken;
 pub use topology::{FAILOVER, Fronted, Place, SERVICE, Topology, Trio, TrioBuilder};

@@ -3,7 +3,6 @@
 use std::{
     env,
     fs::{self, File},
-    os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{self, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -11,12 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::geteuid;
-
-use crate::{LeashedChild, PATIENCE, port};
-
-/// The system's unprivileged user, because these servers refuse to run as root.
-const UNPRIVILEGED: u32 = 65_534;
+pub use crate::unix::give_to_server_user;
+use crate::{LeashedChild, PATIENCE, port, unix::run_as_server_user};
 
 /// The directory of a server, which belongs to the user that it runs as. It is deleted when this is dropped.
 #[derive(Debug)]
@@ -49,9 +44,7 @@ impl Directory {
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(find(program));
         command.current_dir(&self.0);
-        if geteuid().is_root() {
-            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
-        }
+        run_as_server_user(&mut command);
         command
     }
 
@@ -95,13 +88,6 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Gives a file to the user that servers run as.
-pub fn give_to_server_user(path: &Path) {
-    if geteuid().is_root() {
-        chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may do that");
     }
 }
 

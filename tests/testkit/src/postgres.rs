@@ -1,10 +1,9 @@
 //! Starts a Postgres server for tests, of the system's packages, and kills and restarts it.
 
 use std::{
-    fs::{self, File, Permissions},
+    fs::{self, File},
     io::Write as _,
     net::UdpSocket,
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -12,13 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
     Authority, LeashedChild, PATIENCE, Proxy, eventually,
     package::{Directory, give_to_server_user},
     port,
+    unix::{self, Signal, hide},
 };
 
 /// What the log of a server says once it serves clients.
@@ -57,7 +56,7 @@ impl PostgresServer {
         let certify = |directory: &Path| {
             authority.certify(directory);
             let key = directory.join("server.key");
-            fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("it is ours");
+            hide(&key);
             give_to_server_user(&key);
         };
         Self::with(certify, &ENCRYPTED)
@@ -311,7 +310,6 @@ fn signal_children_of(parent: u32, signal: Signal) {
 }
 
 fn signal(process: &str, signal: Signal) {
-    let id = process.parse().ok().and_then(Pid::from_raw);
     // It may just have ended.
-    let _ = kill_process(id.expect("a process id"), signal);
+    let _ = unix::kill(process.parse().expect("a process id"), signal);
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::child::LeashedChild;
-use crate::signals::stop_ignoring_signals;
 use crate::{eventually, within};
 
 /// Another process: tests read its output and write its input line by line. It ends with the test.
@@ -25,7 +24,8 @@ impl Worker {
     /// Give the program by path, e.g. `env!("CARGO_BIN_EXE_worker")`.
     #[must_use = "the process is killed when the worker is dropped"]
     pub fn start(command: &mut Command) -> Self {
-        stop_ignoring_signals();
+        #[cfg(unix)]
+        crate::stop_ignoring_signals();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = LeashedChild::spawn(command, None)
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));

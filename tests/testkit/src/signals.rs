@@ -1,7 +1,6 @@
 //! The signals that child processes inherit.
 
-use std::fs;
-use std::sync::Once;
+use std::{fs, sync::Once};
 
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};

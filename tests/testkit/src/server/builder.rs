@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +13,7 @@ use std::{env, process, thread};
 
 use super::{Authority, RedisServer, Tls};
 use crate::child::LeashedChild;
-use crate::{PATIENCE, Proxy, port};
+use crate::{PATIENCE, Proxy, port, unix::BlockingStream};
 
 /// The user of the fixture itself, so that no test can lock the fixture out.
 pub(super) const FIXTURE_USER: &str = "fixture";
@@ -394,7 +393,7 @@ fn fresh_directory() -> PathBuf {
 /// Pings over the socket. A server that requires a password or is still loading counts as up.
 fn answers(socket: &Path) -> bool {
     let ask = || -> io::Result<bool> {
-        let mut stream = UnixStream::connect(socket)?;
+        let mut stream = BlockingStream::connect(&*socket.to_string_lossy())?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"PING\r\n")?;
         let mut answer = [0; 64];

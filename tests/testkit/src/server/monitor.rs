@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
 
 use super::builder::FIXTURE_USER;
-use crate::{PATIENCE, within};
+use crate::{PATIENCE, unix::UnixStream, within};
 
 /// One command that a client sent, as `MONITOR` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,8 +100,9 @@ impl CommandWatch {
 
 /// Opens a connection as the fixture's user.
 async fn log_in(socket: &Path) -> UnixStream {
-    let stream = UnixStream::connect(socket).await.expect("the server runs");
-    let mut stream = BufReader::new(stream);
+    let socket = socket.to_string_lossy();
+    let stream = UnixStream::connect(&*socket).await;
+    let mut stream = BufReader::new(stream.expect("the server runs"));
     let login = format!("AUTH {FIXTURE_USER} {FIXTURE_USER}\r\n");
     stream
         .write_all(login.as_bytes())
