@@ -1,16 +1,13 @@
 //! Which Postgres server grants locks: the primary of those that a URL names, even after a failover, and none that is read-only.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use rlock_core::{
     LockClient, LockError, LockGuard,
     diagnose::{self, Severity},
 };
-use rlock_testkit::{PostgresServer, assert_taken, eventually};
+use rlock_testkit::{PostgresServer, Witness, assert_taken, eventually};
 
 use super::{super::assert_soon_extended, END_ALL, LEASE, connect, connect_to, try_connect};
 use crate::common::{LONG, builder, ms};
@@ -155,18 +152,19 @@ async fn locks_are_the_same_if_transactions_are_serializable_by_default() {
         let set = format!("ALTER DATABASE postgres SET default_transaction_isolation = '{level}'");
         server.execute(&set).await;
         let clients = join_all((0..3).map(|_| connect(&server))).await;
-        let is_inside = AtomicBool::new(false);
+        let witness = Witness::new();
         let calls = (0..60_usize).map(|n| {
-            let (client, is_inside) = (&clients[n % 3], &is_inside);
+            let (client, witness) = (&clients[n % 3], &witness);
             async move {
                 let both = client.lock_all(["a", "b"]).wait(LONG);
                 let guard = both.acquire().await.expect(level);
-                assert!(!is_inside.swap(true, Ordering::Relaxed), "{level}");
+                let inside = witness.enter(level);
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                is_inside.store(false, Ordering::Relaxed);
+                drop(inside);
                 guard.release().await.expect("held");
             }
         });
         join_all(calls).await;
+        witness.assert_held();
     }
 }
