@@ -9,7 +9,9 @@ use rlock_core::{LockClient, LockError, LostCause, current};
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::log::{keep_log, logged, logged_of};
-use crate::common::{LASTING, LONG, assert_lost, client, connect, connect_with, hold, ms, name};
+use crate::common::{
+    LASTING, LONG, assert_lost, builder, client, connect, connect_with, hold, ms, name,
+};
 
 /// A part of every password here. In URLs, `%` starts an escape and `é` is escaped.
 const SECRET: &str = "Pa55w0rd";
@@ -173,7 +175,7 @@ async fn a_wrong_password_is_tried_once() {
     keep_log();
     let server = server();
     let url = format!("redis://alice:wrong@{}/", server.address());
-    let error = LockClient::connect(&url).await.expect_err("refused");
+    let error = builder().connect(&url).await.expect_err("refused");
     assert!(format!("{error:#}").contains("WRONGPASS"), "{error:#}");
     let log: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG"]).await;
     assert_eq!(log.len(), 1, "{log:?}");

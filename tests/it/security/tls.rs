@@ -18,7 +18,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::common::{LONG, assert_refused, assert_unavailable};
+use crate::common::{LONG, assert_refused, assert_unavailable, builder};
 
 /// Returns the output of a process that trusts the certificates in `roots`.
 async fn connect_trusting(roots: &Path, url: &str) -> String {
@@ -72,7 +72,7 @@ async fn a_server_whose_certificate_the_system_trusts_is_used() {
 #[tokio::test]
 async fn a_certificate_of_an_unknown_authority_is_refused() {
     let server = RedisServer::builder().tls().start();
-    let outcome = LockClient::connect(&server.tls_url()).await;
+    let outcome = builder().connect(&server.tls_url()).await;
     let text = assert_refused(outcome, "unknown issuer");
     for part in ["127.0.0.1", "certificate", "`tls_ca`", "`SSL_CERT_FILE`"] {
         assert!(text.contains(part), "{text}");

@@ -211,7 +211,7 @@ async fn a_request_for_a_new_key_and_one_that_was_not_used_for_long_gets_both() 
 async fn a_row_that_another_transaction_keeps_costs_a_client_no_other_lock() {
     let server = PostgresServer::start();
     let client = connect(&server).await;
-    let lease = Duration::from_secs(6);
+    let lease = Duration::from_secs(16);
     let locks = (0..8).map(|n| client.lock(format!("k:{n}")).lease(lease));
     let guards = locks.map(async |lock| lock.acquire().await.expect("free"));
     let mut guards = join_all(guards).await;

@@ -213,7 +213,7 @@ async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
 async fn sentinels_that_are_gone_or_paused_are_no_obstacle_while_one_replies() {
     let trio = Trio::start().await;
     let url = trio.url().replace(SERVICE, "invoices");
-    let shown = assert_refused(LockClient::connect(&url).await, "no such service");
+    let shown = assert_refused(builder().connect(&url).await, "no such service");
     for part in ["invoices", "No such master"] {
         assert!(shown.contains(part), "{shown}");
     }

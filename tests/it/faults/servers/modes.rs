@@ -15,6 +15,8 @@ const GONE: &str = "00000000-0000-4000-8000-000000000001:1";
 /// The arguments for waiters: the prefix of their channels, and which of them a release notifies.
 const WAITERS: [&str; 2] = ["lock:client:", "first"];
 const DAY: &str = "86400000";
+/// Longer than a test takes on a busy machine.
+const LEASE: &str = "600000";
 
 /// Runs a script for `k`.
 async fn run<T: FromRedisValue>(
@@ -27,13 +29,9 @@ async fn run<T: FromRedisValue>(
     within(LONG, "the script ends", call.invoke_async(connection)).await
 }
 
-async fn acquire(
-    connection: &mut MultiplexedConnection,
-    owner: &str,
-    lease: u32,
-) -> RedisResult<Vec<Value>> {
+async fn acquire(connection: &mut MultiplexedConnection, owner: &str) -> RedisResult<Vec<Value>> {
     let [channels, first] = WAITERS;
-    let arguments = [&lease.to_string(), DAY, "1", channels, first, "0", owner];
+    let arguments = [LEASE, DAY, "1", channels, first, "0", owner];
     run(connection, &Scripts::new().acquire, &arguments).await
 }
 
@@ -69,7 +67,7 @@ async fn a_waiter_whose_client_is_gone_does_not_keep_readers_out() {
     let (one, other) = (client(&server).await, client(&server).await);
     let held = one.lock("k").shared().acquire().await.expect("free");
     let mut gone = server.connection().await;
-    acquire(&mut gone, GONE, 30_000).await.expect("a reply");
+    acquire(&mut gone, GONE).await.expect("a reply");
     let also = other.lock("k").shared().try_acquire().await;
     let also = also.expect("a reply").expect("no live client waits");
     also.release().await.expect("held");
@@ -91,7 +89,7 @@ async fn a_replica_does_not_remove_expired_holders_forever() {
     let mut connection = replica.connection().await;
     for owner in [GONE.to_owned(), format!("{GONE}s"), format!("{GONE}.3p")] {
         // Refused, or taken by the holder that is alive.
-        let _ = acquire(&mut connection, &owner, 30_000).await;
+        let _ = acquire(&mut connection, &owner).await;
         assert!(replica.answers(), "{owner}");
     }
 }
@@ -101,7 +99,7 @@ async fn a_demoted_master_reports_no_loss_after_a_downgrade() {
     let (master, replica) = (RedisServer::start(), RedisServer::start());
     replica.follow(&master).await;
     let mut at_master = master.connection().await;
-    acquire(&mut at_master, GONE, 30_000).await.expect("free");
+    acquire(&mut at_master, GONE).await.expect("free");
     eventually(LONG, "the replica has it", async || {
         replica.exists(&name("k")).await
     })
@@ -112,7 +110,7 @@ async fn a_demoted_master_reports_no_loss_after_a_downgrade() {
         downgrade(&mut connection, &shared).await.map(drop),
         release(&mut connection, &shared, 0).await.map(drop),
         renew(&mut connection, &shared, 30_000).await.map(drop),
-        acquire(&mut connection, &shared, 30_000).await.map(drop),
+        acquire(&mut connection, &shared).await.map(drop),
     ];
     for reply in replies {
         let error = reply.expect_err("a replica is read-only");
@@ -125,20 +123,17 @@ async fn a_user_who_may_not_remove_waiters_ends_its_scripts() {
     let rules = "on >secret ~* &* +@all -zrem";
     let server = RedisServer::builder().acl_user("limited", rules).start();
     let mut holder = server.connection().await;
-    acquire(&mut holder, GONE, 300).await.expect("free");
+    acquire(&mut holder, GONE).await.expect("free");
+    renew(&mut holder, GONE, 300).await.expect("held");
     let waiter = GONE.replace("01:", "02:") + "s";
-    acquire(&mut holder, &waiter, 30_000)
-        .await
-        .expect("a reply");
+    acquire(&mut holder, &waiter).await.expect("a reply");
     sleep(ms(400)).await;
     let limited = redis::Client::open(server.url_as("limited", "secret")).expect("a URL");
     let patient = AsyncConnectionConfig::new().set_response_timeout(Some(LONG));
     let limited = limited.get_multiplexed_async_connection_with_config(&patient);
     let mut limited = limited.await.expect("it runs");
     let reader = GONE.replace("01:", "03:") + "s";
-    acquire(&mut limited, &reader, 30_000)
-        .await
-        .expect("a reply");
+    acquire(&mut limited, &reader).await.expect("a reply");
     assert!(server.answers());
 }
 
@@ -148,9 +143,7 @@ async fn a_reader_is_checked_by_a_full_server_and_not_by_a_demoted_master() {
     let servers = [RedisServer::start(), RedisServer::start()];
     let mut connection = servers[0].connection().await;
     let reader = format!("{GONE}s");
-    acquire(&mut connection, &reader, 30_000)
-        .await
-        .expect("free");
+    acquire(&mut connection, &reader).await.expect("free");
     let set = async |option: &str, value: &str| {
         let () = servers[0].command(&["CONFIG", "SET", option, value]).await;
     };
@@ -171,14 +164,12 @@ async fn a_full_server_keeps_a_released_lock_for_its_min_hold() {
     let other = GONE.replace("01:", "02:");
     for owner in [GONE.to_owned(), format!("{GONE}s"), format!("{GONE}.3p")] {
         let () = server.command(&["FLUSHALL"]).await;
-        acquire(&mut connection, &owner, 30_000)
-            .await
-            .expect("free");
+        acquire(&mut connection, &owner).await.expect("free");
         server.config_set("maxmemory", "1").await;
         let released = release(&mut connection, &owner, 30_000).await;
         assert_eq!(released.expect("no memory"), 1, "{owner}");
         server.config_set("maxmemory", "0").await;
-        let refused = acquire(&mut connection, &other, 30_000).await;
+        let refused = acquire(&mut connection, &other).await;
         assert_eq!(refused.expect("a reply")[0], Value::Int(0), "{owner}");
     }
 }
@@ -187,7 +178,7 @@ async fn a_full_server_keeps_a_released_lock_for_its_min_hold() {
 async fn a_release_lets_in_64_readers_and_the_next_one_lets_in_the_others() {
     let server = RedisServer::start();
     let mut connection = server.connection().await;
-    acquire(&mut connection, GONE, 30_000).await.expect("free");
+    acquire(&mut connection, GONE).await.expect("free");
     let listener = redis::Client::open(server.url()).expect("a URL");
     let mut listener = listener.get_async_pubsub().await.expect("it runs");
     let reader = |n: usize| format!("{n:036}:1s");
@@ -197,7 +188,7 @@ async fn a_release_lets_in_64_readers_and_the_next_one_lets_in_the_others() {
             let channel = format!("lock:client:{n:036}");
             listener.subscribe(channel).await.expect("allowed");
         }
-        let reply = acquire(&mut connection, &reader(n), 30_000).await;
+        let reply = acquire(&mut connection, &reader(n)).await;
         reply.expect("a reply");
     }
     let released = release(&mut connection, GONE, 0).await;
@@ -216,7 +207,7 @@ async fn a_release_lets_in_64_readers_and_the_next_one_lets_in_the_others() {
         }
     };
     within(LONG, "the next reader is told", told).await;
-    let reply = acquire(&mut connection, &next, 30_000).await;
+    let reply = acquire(&mut connection, &next).await;
     assert_eq!(reply.expect("a reply")[0], Value::Int(1));
     assert_eq!(holders().await, 100);
 }

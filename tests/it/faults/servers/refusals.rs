@@ -9,8 +9,8 @@ use rlock_testkit::{RedisServer, eventually, within};
 use tokio::sync::mpsc;
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_refused, assert_soon_free, assert_unavailable, client,
-    connect, count, enqueued, hold, its_turn,
+    LASTING, LONG, acquiring, assert_refused, assert_soon_free, assert_unavailable, builder,
+    client, connect, count, enqueued, hold, its_turn,
     log::{keep_log, logged_of},
     ms, name, resp2,
 };
@@ -302,7 +302,7 @@ async fn a_server_with_too_many_clients_is_waited_for_and_the_likely_reason_is_s
             let () = limit.query_async(&mut only).await.expect("it may");
         };
         limit(1).await;
-        let said = assert_unavailable(LockClient::connect(&url).await, "refused");
+        let said = assert_unavailable(builder().connect(&url).await, "refused");
         assert!(said.to_uppercase().contains(REASON), "{said}");
         let client = LockClient::connect_lazy(&url).expect("valid");
         assert_waited_for(&client, REASON, limit(10_000)).await;

@@ -13,7 +13,7 @@ use rlock_core::{
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::log::{keep_log, logged_of};
-use crate::common::{LONG, acquiring, assert_refused, hold, its_turn, ms};
+use crate::common::{LONG, acquiring, assert_refused, builder, hold, its_turn, ms};
 use crate::leases::clock::HOUR;
 
 /// Servers that can stop and restart, and the store of their topology.
@@ -256,7 +256,7 @@ async fn a_ping_succeeds_while_enough_servers_for_locks_reply() {
     assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
 
     for service in Service::all().await {
-        let client = LockClient::connect(&service.store).await.expect("up");
+        let client = builder().connect(&service.store).await.expect("up");
         let replies = async || client.ping().await.is_ok();
         eventually(LONG, "it replies", replies).await;
         if let [first, second, _] = service.servers.as_slice() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::LockError;
 use rlock_testkit::{RedisServer, SERVICE};
 
 use super::{life_of_a_lock, url, warnings};
@@ -50,7 +50,7 @@ async fn a_database_of_its_own_needs_one_permission_more() {
     life_of_a_lock(&client, "k").await.expect("allowed");
     assert_eq!(acl::refused(&server).await, BTreeSet::new());
     let server = server_with("");
-    let outcome = LockClient::connect(&format!("{}1", url(&server))).await;
+    let outcome = builder().connect(&format!("{}1", url(&server))).await;
     assert_refused(outcome, "refused");
     assert_eq!(acl::refused(&server).await, ["select".to_owned()].into());
 }

@@ -4,7 +4,7 @@ use rlock_core::LockClient;
 use rlock_testkit::RedisServer;
 
 use super::{keys, shared};
-use crate::common::{assert_refused, assert_unavailable, connect};
+use crate::common::{assert_refused, assert_unavailable, builder, connect};
 
 /// No server listens there.
 const UNUSED: &str = "127.0.0.1:1";
@@ -42,7 +42,7 @@ async fn the_error_for_an_unreachable_cluster_names_addresses_without_passwords(
 async fn the_error_for_a_wrong_scheme_says_how_to_connect() {
     let server = RedisServer::start();
     let url = format!("redis-cluster://{}", server.address());
-    let said = assert_refused(LockClient::connect(&url).await, "no cluster");
+    let said = assert_refused(builder().connect(&url).await, "no cluster");
     let hint = format!("`redis://{}`", server.address());
     assert!(said.contains(&hint), "{said}");
     // The client takes a node for a single server.

@@ -10,7 +10,7 @@ use super::{assert_soon_queued, keys};
 use crate::{
     common::{
         LASTING, LONG, acl, acquiring, assert_passed_on, assert_refused, assert_soon_counted,
-        assert_unavailable, connect,
+        assert_unavailable, builder, connect,
         log::{keep_log, logged_with},
         ms, name,
     },
@@ -127,7 +127,7 @@ async fn missing_permissions_in_a_cluster_are_reported_at_the_connection() {
 async fn a_user_who_may_not_read_the_slots_of_a_cluster_gets_an_error() {
     let cluster = cluster_without(&["+cluster|slots"]).await;
     let url = locker_url(&cluster);
-    let said = assert_refused(LockClient::connect(&url).await, "refused");
+    let said = assert_refused(builder().connect(&url).await, "refused");
     // Before Redis 7 the error does not name the subcommand.
     let is_named = said.contains("cluster|slots") || said.contains("'cluster' command");
     assert!(is_named, "{said}");

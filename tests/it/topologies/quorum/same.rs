@@ -4,7 +4,7 @@ use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{Proxy, RedisServer, SERVICE, Trio, eventually};
 
 use crate::common::{
-    LONG, assert_invalid, assert_unavailable, connect,
+    LONG, assert_invalid, assert_unavailable, builder, connect,
     log::{keep_log, logged_with},
     ms, resp2,
 };
@@ -35,7 +35,8 @@ async fn a_server_that_is_named_by_two_addresses_is_refused_and_both_are_said() 
         [server.url(), server.unix_url()],
         [resp2(&one), other],
     ] {
-        let error = LockClient::connect(StoreUrl::quorum(&urls))
+        let error = builder()
+            .connect(StoreUrl::quorum(&urls))
             .await
             .expect_err("it is one");
         let LockError::InvalidOption { option, value, .. } = &error else {
@@ -104,7 +105,7 @@ async fn a_restarted_server_and_a_promoted_server_are_counted() {
         let address = sentinel.address();
         format!("redis-sentinel://{address}/{SERVICE}")
     });
-    let outcome = LockClient::connect(StoreUrl::quorum(urls)).await;
+    let outcome = builder().connect(StoreUrl::quorum(urls)).await;
     let said = assert_invalid(outcome, "they share a master");
     for sentinel in sentinels {
         assert!(said.contains(&sentinel.address()), "{said}");

@@ -3,7 +3,7 @@
 use rlock_core::{LockClient, StoreUrl};
 use rlock_testkit::RedisServer;
 
-use crate::common::{LASTING, assert_unavailable, connect, ms};
+use crate::common::{LASTING, LONG, assert_unavailable, builder, ms};
 
 pub(crate) const OWNERS: [&str; 2] = [
     "00000000-0000-4000-8000-000000000001:1",
@@ -13,11 +13,13 @@ pub(crate) const OWNERS: [&str; 2] = [
 /// Returns three servers, of which each owner has the lock `k` on one, for this time.
 async fn divided(millis: u64) -> ([RedisServer; 3], LockClient) {
     let servers = [(); 3].map(|()| RedisServer::start());
-    let client = connect(StoreUrl::quorum(servers.iter().map(RedisServer::url))).await;
+    let url = StoreUrl::quorum(servers.iter().map(RedisServer::url));
+    // An attempt sends its last request a tenth of this before its end, less a pause. A busy server is slow to reply.
+    let client = builder().response_timeout(LONG / 3).connect(url).await;
     for (server, owner) in servers.iter().zip(OWNERS) {
         give(server, owner, millis).await;
     }
-    (servers, client)
+    (servers, client.expect("they are up"))
 }
 
 pub(crate) async fn give(server: &RedisServer, owner: &str, millis: u64) {
