@@ -5,8 +5,9 @@
 //! processes recorded, so it passes a hold on at the earliest time that is certain.
 //!
 //! A recorder decides which faults excuse a broken rule, because that depends on how well it knows the times: the simulator
-//! compares tokens with the largest one that a fault may have lost, and the checker compares intervals. Rules about the state of
-//! a machine or a server, such as renewals and leases at the server, stay in the simulator, because nothing else sees that state.
+//! compares tokens with the largest one that a fault may have lost, and the checker compares intervals. Each also has its own
+//! rules about times, such as the end of a lease or of a `min_hold`: the simulator reads them from machines and servers, which
+//! nothing else can see, and the checker from what processes recorded.
 
 mod fence;
 mod holders;

@@ -1,10 +1,10 @@
 //! The protocol of [`rlock-core`](https://docs.rs/rlock-core) without I/O: this crate makes all decisions of a client
 //! of distributed locks, and leaves it to its caller to carry them out.
 //!
-//! It has no runtime, clock, socket, thread, random number or log, so a model checker and a simulator can run the
-//! same code that ships. To lock something, use `rlock-core`. Use this crate to build another shell around the same
-//! protocol, or to check it. `quinn-proto` and the core of `rustls` do no I/O
-//! either, but are polled, read from and written to, whereas a machine takes an input and returns outputs.
+//! It has no runtime, clock, socket, thread, random number or log, so a simulator can run the same code that ships. To
+//! lock something, use `rlock-core`. Use this crate to build another shell around the same protocol, or to check it.
+//! `quinn-proto` and the core of `rustls` do no I/O either, but are polled, read from and written to, whereas a machine
+//! takes an input and returns outputs.
 //!
 //! # What goes in, and what comes out
 //!
