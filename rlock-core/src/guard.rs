@@ -205,9 +205,10 @@ impl LockGuard {
     /// reports no loss when the lease ends. [`min_hold`](crate::Lock::min_hold) does not apply.
     ///
     /// Sends no request. Unless it is extended, the lock becomes free when its lease ends, which counts from the last renewal. So
-    /// acquire it with a [lease](crate::Lock::lease) that is long enough, or [extend](Hold::extend) it first. The
-    /// lease starts again if the store executes a request late: a renewal that was on its way, or a first attempt to acquire that was
-    /// repeated because no reply came. Such an attempt takes the lock again even if its lease has ended or
+    /// acquire it with a [lease](crate::Lock::lease) that is long enough, or [extend](Hold::extend) it first.
+    ///
+    /// The lease starts again if the store executes a request of this client late: a renewal that was on its way, or a first attempt
+    /// to acquire that was repeated because no reply came. Such an attempt takes the lock again even if its lease has ended or
     /// [`release_if`](crate::LockClient::release_if) has released it.
     ///
     /// # Errors

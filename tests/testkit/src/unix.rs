@@ -52,7 +52,8 @@ pub(crate) fn has_stopped(child: u32) -> bool {
 
 #[cfg(unix)]
 fn pid(process: u32) -> Pid {
-    Pid::from_raw(process.cast_signed()).expect("a process id is not zero")
+    let id = i32::try_from(process).ok().and_then(Pid::from_raw);
+    id.expect("a process id")
 }
 
 /// Lets only its owner read a file.

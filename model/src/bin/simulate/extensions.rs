@@ -10,7 +10,7 @@ use crate::{
     world::{MS, World},
 };
 
-/// Why an ownership that was detached is over.
+/// The reason in the note of an ownership after its client has detached it.
 pub(crate) const DETACHED: &str = "was detached";
 
 impl World {

@@ -210,8 +210,8 @@ impl Trio {
     /// Kills the master. From then on, the Sentinels suspect a server after two seconds.
     pub async fn lose_master(&self) {
         for sentinel in &self.sentinels {
-            let silence = ["down-after-milliseconds", "2000"];
-            let set = [&["SENTINEL", "SET", SERVICE], &silence[..]].concat();
+            let time = "2000";
+            let set = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", time];
             let () = sentinel.command(&set).await;
         }
         self.master.kill();

@@ -62,11 +62,10 @@ impl World {
         let is_down = self.servers[server].down_until > now;
         // A request that was on its way when the guard was detached may be executed late, and the lease counts from then: a
         // renewal waits for a paused server, or an acquire arrives after its client has repeated it.
-        let late = match (is_detached, self.plan.has(Part::RequestLost)) {
-            (true, true) => LONGEST_PAUSE.max(u64::from(self.plan.longest_lease()) * MS),
-            (true, false) if self.plan.has(Part::ServerPaused) => LONGEST_PAUSE,
-            _ => 0,
-        };
+        let longest_lease = u64::from(self.plan.longest_lease()) * MS;
+        let pause = (self.plan.has(Part::ServerPaused)).then_some(LONGEST_PAUSE);
+        let loss = (self.plan.has(Part::RequestLost)).then_some(longest_lease);
+        let late = pause.max(loss).filter(|_| is_detached).unwrap_or(0);
         let lock = self.lock(key);
         lock.owners
             .resize_with(lock.owners.len().max(server + 1), Default::default);
