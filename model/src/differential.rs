@@ -18,6 +18,7 @@ use std::{
 
 use proptest::{
     collection::vec,
+    strategy::Strategy,
     test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
 };
 
@@ -76,7 +77,20 @@ pub fn run<S: Subject>(store: S) -> Tally {
         std::cell::RefCell::new(store),
         std::cell::RefCell::default(),
     );
-    let sequences = vec(operations(), 1..LONGEST);
+    let is_member = store.borrow().is_member();
+    // A member keeps a lock with waiters for 5 ms, which may end within a step, and takes over fences that the holder does not know.
+    let of_member = move |mut operations: Vec<Operation>| {
+        for operation in operations.iter_mut().filter(|_| is_member) {
+            match operation {
+                Operation::Acquire(ask, _) => ask.waits = false,
+                Operation::Downgrade(ask, _) => ask.fence = 0,
+                Operation::Release(ask, _) => ask.fence = 0,
+                _ => {}
+            }
+        }
+        operations
+    };
+    let sequences = vec(operations(), 1..LONGEST).prop_map(of_member);
     let outcome = runner.run(&sequences, |operations| {
         let (mut store, mut tally) = (store.borrow_mut(), tally.borrow_mut());
         check(&mut *store, &operations, &mut tally).map_err(TestCaseError::fail)

@@ -12,7 +12,7 @@ use crate::{
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, FENCES_A_SECOND,
-        Notification, QueuePlace, ReleaseRequest, Renewal, Renewed, SetCountRequest, StoreRequest,
+        Notification, ReleaseRequest, Renewal, Renewed, SetCountRequest, StoreRequest,
         UNTIL_NOTIFIED,
     },
 };
@@ -163,7 +163,7 @@ pub fn execute<F: Fences>(
                 // No call uses the owner again, so none waits for the reply.
                 Acquired::Outdated
             } else if is_member {
-                acquire_of_member(state, request, now)
+                state.acquire_at_member(request, now)
             } else {
                 state.acquire(request, now)
             };
@@ -262,38 +262,6 @@ fn has<F: Fences>(state: &mut State<F>, key: &Key, owner: OwnerId, now: Time) ->
         .into_iter()
         .flatten();
     owners.any(|owner| state.held_by(key, owner, now).is_some())
-}
-
-/// Acquires at a member of a quorum. Waiters do not come before other owners.
-fn acquire_of_member<F: Fences>(
-    state: &mut State<F>,
-    request: &AcquireRequest,
-    now: Time,
-) -> Acquired {
-    let queues = std::mem::take(&mut state.queues);
-    let mut acquired = state.acquire(request, now);
-    let joined = std::mem::replace(&mut state.queues, queues);
-    let queues = &mut state.queues;
-    for claim in &request.claims {
-        if joined.first(&claim.key).is_some() {
-            queues.join(&claim.key, claim.owner, now);
-        } else if matches!(acquired, Acquired::Granted { .. }) {
-            queues.leave(&claim.key, claim.owner);
-        }
-    }
-    match &mut acquired {
-        Acquired::Granted { wanted, .. } => {
-            let mut keys = request.claims.iter().map(|claim| &claim.key);
-            *wanted = keys.any(|key| queues.first(key).is_some());
-        }
-        Acquired::Taken { claim, queued, .. } => {
-            let claim = &request.claims[*claim];
-            let first = queues.first(&claim.key) == Some(claim.owner);
-            *queued = queued.map(|place| QueuePlace { first, ..place });
-        }
-        Acquired::Outdated => {}
-    }
-    acquired
 }
 
 /// Releases at a member of a quorum, and makes all waiters ask again.

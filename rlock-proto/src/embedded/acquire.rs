@@ -24,11 +24,17 @@ impl<F: Fences> State<F> {
                 sent_at: now,
             };
         }
-        let acquired = self.acquire_all(request, now);
+        let acquired = self.acquire_all(request, true, now);
         for Claim { key, owner } in &request.claims {
             self.compare_permits(key, *owner, now);
         }
         acquired
+    }
+
+    /// Grants all locks of the request or none, at a member of a quorum. A member hands nothing off, so waiters do not come before
+    /// other owners, and a refusal takes nothing back from an owner: the request may be a late copy.
+    pub fn acquire_at_member(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
+        self.acquire_all(request, false, now)
     }
 
     /// Acquires one free lock without waiters for an exclusive owner: the usual case, with one look-up. Returns the fence.
@@ -65,7 +71,7 @@ impl<F: Fences> State<F> {
         }
     }
 
-    fn acquire_all(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
+    fn acquire_all(&mut self, request: &AcquireRequest, hands_off: bool, now: Time) -> Acquired {
         let (claims, waits) = (&request.claims, request.waits);
         let (mut taken, mut held) = (None, Few::new());
         for (n, Claim { key, owner }) in claims.iter().enumerate() {
@@ -87,7 +93,12 @@ impl<F: Fences> State<F> {
                 if *is_held {
                     return false;
                 }
-                let has_to_wait = self.hand_off(key, Some(*owner), waits, now);
+                let has_to_wait = if hands_off {
+                    self.hand_off(key, Some(*owner), waits, now)
+                } else {
+                    self.queues.leave(key, *owner);
+                    false
+                };
                 let is_exclusive = owner.mode() == LockMode::Exclusive;
                 if !has_to_wait && !is_exclusive && self.live(key, now).is_some() {
                     // The request takes a fence, although a later lock may be taken.
@@ -101,7 +112,7 @@ impl<F: Fences> State<F> {
             let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, now);
             let fences = claims.iter().map(grant).collect();
             for Claim { key, owner } in claims {
-                if owner.mode() != LockMode::Exclusive {
+                if hands_off && owner.mode() != LockMode::Exclusive {
                     self.hand_off(key, None, false, now);
                 }
             }
@@ -114,7 +125,7 @@ impl<F: Fences> State<F> {
         let Claim { key, owner } = &claims[taken];
         let lock = self.live(key, now);
         let free_at = lock.map_or(now, |lock| lock.free_at(*owner));
-        if claims.len() > 1 {
+        if hands_off && claims.len() > 1 {
             self.hand_off_others(claims, taken, now);
         }
         if waits {

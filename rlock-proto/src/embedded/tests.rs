@@ -527,6 +527,30 @@ fn a_member_restores_a_lock_unless_another_owner_has_it_or_its_owner_has_release
 }
 
 #[test]
+fn a_member_takes_nothing_back_and_hands_nothing_off() {
+    let mut store = Store::default();
+    let acquires = |store: &mut Store, claims: &[Claim]| {
+        let claims = claims.into();
+        let request = AcquireRequest {
+            claims,
+            ..request("k", owner(0, Shared), false)
+        };
+        store.state.acquire_at_member(&request, store.now)
+    };
+    let [mine, other] = ["k", "other"].map(|key| claim(key, owner(1, Exclusive)));
+    store.comes(1, Exclusive);
+    store.comes(2, Shared);
+    acquires(&mut store, &[claim("other", owner(3, Exclusive))]);
+    let refused = acquires(&mut store, &[mine, other]);
+    assert!(matches!(refused, Acquired::Taken { claim: 1, .. }));
+    assert!(store.holds(1, Exclusive));
+    store.now = store.now + LEASE;
+    let granted = acquires(&mut store, &[claim("k", owner(3, Shared))]);
+    assert!(matches!(granted, Acquired::Granted { wanted: true, .. }));
+    assert!(!store.holds(2, Shared));
+}
+
+#[test]
 fn a_member_restores_a_reader_once_although_others_read() {
     let mut store = Store::default();
     store.asks(1, Shared, false);

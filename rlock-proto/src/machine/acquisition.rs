@@ -225,7 +225,7 @@ impl Acquisition {
     /// Asks the store for those locks that this client does not own yet.
     ///
     /// A lock that the store handed off and no hold has used is requested again with the others. If one of them is
-    /// contended, the same request takes it back.
+    /// contended, a single server takes it back with the same request.
     fn ask(
         &mut self,
         id: CallId,

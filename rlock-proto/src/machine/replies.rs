@@ -145,7 +145,8 @@ impl Machine {
                             standing.not_granted(sent_at);
                         }
                     });
-                    // What an earlier hold left is gone at the store: the next call asks with another owner.
+                    // The next call asks with another owner, because the store took back what an earlier hold left. Members of a
+                    // quorum did not, so this owner is released then.
                     slots[claimed.slot].lose(claimed.owner, LostCause::Removed, cx);
                 }
                 let taken = Taken {
@@ -236,7 +237,7 @@ fn replied(
         Ok(Acquired::Taken { .. } | Acquired::Outdated) => Answer::Missing,
         Err(failure) => (*failure).into(),
     };
-    // Without its reply, it is not known whether the members of a quorum have taken back what they granted.
+    // Without its reply, it is not known whether the grants of a quorum's members were rolled back.
     let is_untold = is_dropped && cx.settings.needs_majority;
     let takes_back = is_retired || is_untold || request.claims.len() > 1;
     for claim in &request.claims {

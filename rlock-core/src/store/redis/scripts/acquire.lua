@@ -8,7 +8,8 @@
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
 --                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue, 3
 --                               if the lock admits the owner, which asks again because the waiters before it may be gone.
---                               Earlier grants up to these fences are void. With `all`, the holder follows the fences
+--                               Earlier grants up to these fences are void, except with `all`, where the holder
+--                               follows the fences
 --          {-1}                  the owner was released, or a later one of its client, so no call waits for this late request
 -- A list that begins with 1, 2 or 0 may end with `<n>/<number>`: another holder of the n-th lock (from 0) has this number
 -- of permits, and the owner has another number.
@@ -16,11 +17,12 @@
 local lib = library()
 lib.floor = tonumber(ARGV[6])
 local lease, fence_ttl, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', ARGV[4]
+local is_member = ARGV[5] == 'all'
 local held, ttls, modes, fences, taken, handed_off = {}, {}, {}, {}, nil, nil
 
 -- Hands a lock off to its waiters, and returns whether the owner that `asks` has to wait.
 local function hand_off(lock, asks, shared)
-  if ARGV[5] == 'all' then
+  if is_member then
     redis.pcall('ZREM', lock .. ':queue', asks or '')
     return false
   end
@@ -51,8 +53,7 @@ end
 -- First, an acquire that arrives after the release of its owner.
 for n, lock in ipairs(KEYS) do
   local owner = ARGV[n + 6]
-  local client = ARGV[5] == 'all' and '' or ':' .. string.sub(owner, 1, 36)
-  local last = redis.pcall('GET', lock .. client .. ':released')
+  local last = redis.pcall('GET', lock .. (is_member and '' or ':' .. string.sub(owner, 1, 36)) .. ':released')
   -- Either the last owner, without the `s`, or the last sequence of this client.
   if last == string.match(owner, '^[^s]+') or tonumber(string.match(owner, ':(%d+)')) <= (tonumber(last) or -1) then
     return {-1}
@@ -71,11 +72,10 @@ for n, lock in ipairs(KEYS) do
   end
   if ttls[n] ~= -2 then
     if modes[n] then
-      local shares = lib.shares(lock, owner)
-      if type(shares) == 'table' then
-        return shares
+      held[n] = lib.shares(lock, owner)
+      if type(held[n]) == 'table' then
+        return held[n]
       end
-      held[n] = shares and '1'
     else
       held[n] = redis.call('HGET', lock, owner)
     end
@@ -107,9 +107,10 @@ for n, lock in ipairs(taken and {} or KEYS) do
   end
 end
 
--- Refuses the request: the owner has none of the locks, and may join the queue of the one that is taken.
+-- Refuses the request: the owner may join the queue of the lock that is taken. A single server takes back the others, which it may
+-- have handed off to the owner. A member of a quorum hands nothing off, so it takes nothing back: the request may be a late copy.
 if taken then
-  for n, lock in ipairs(KEYS[2] and KEYS or {}) do
+  for n, lock in ipairs(KEYS[2] and not is_member and KEYS or {}) do
     give_back(n)
     -- This request does not acquire the free locks, which may have other waiters.
     if n < taken and ttls[n] == -2 and redis.pcall('EXISTS', lock) == 0 then
@@ -135,8 +136,8 @@ if taken then
   end
   -- An owner that retains the lock releases it for the first waiter, or for the next attempt of an owner that is not in
   -- the queue. After a hand-off, the new owner knows from its grant that others wait.
-  local asks, names = (place == 2 or place == 0) and not handed_off, ARGV[5] == 'all'
-  local entry = (asks or names) and redis.pcall('HGETALL', lock)[1]
+  local asks = (place == 2 or place == 0) and not handed_off
+  local entry = (asks or is_member) and redis.pcall('HGETALL', lock)[1]
   if asks then
     lib.ask_holders(channel, lock, entry, place == 0)
   end
@@ -145,7 +146,7 @@ if taken then
     -- A fence that has expired was smaller.
     refusal[n + 4] = lib.last_fence(lock) or lib.clock() - 1
   end
-  if names then
+  if is_member then
     refusal[#refusal + 1] = entry or ''
   end
   return with_number(refusal)
