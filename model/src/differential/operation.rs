@@ -1,6 +1,6 @@
 //! Draws random operations on locks.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use proptest::{
     collection::vec,
@@ -172,7 +172,15 @@ fn renew() -> impl Strategy<Value = Operation> {
     });
     // Without a lease, a renewal only asks.
     let lease = prop_oneof![4 => lease(), 1 => Just(Duration::ZERO)];
-    (vec(renewal, 1..4), lease).prop_map(|(renewals, lease)| Operation::Renew(renewals, lease))
+    (vec(renewal, 1..4), lease).prop_map(|(mut renewals, lease)| {
+        // A client renews each lock once in a request: either before its downgrade or after it.
+        let mut named = HashSet::new();
+        renewals.retain(|Renewal { claim, .. }| {
+            let former = claim.owner.before_downgrade();
+            named.insert((claim.key.clone(), former.unwrap_or(claim.owner)))
+        });
+        Operation::Renew(renewals, lease)
+    })
 }
 
 fn restore() -> impl Strategy<Value = Operation> {
