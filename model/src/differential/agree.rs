@@ -40,15 +40,26 @@ fn acquired(model: &Acquired, store: &Acquired, late: Duration) -> bool {
         (Outdated, Outdated) => true,
         (
             Taken {
-                claim, ttl, queued, ..
+                claim,
+                ttl,
+                queued,
+                past_fences,
+                ..
             },
             Taken {
                 claim: other,
                 ttl: left,
                 queued: also,
+                past_fences: other_fences,
                 ..
             },
-        ) => claim == other && queued == also && close(*ttl, *left, late),
+        ) => {
+            let may_have = past_fences.iter().map(Option::is_none);
+            let is_same = claim == other && queued == also;
+            is_same
+                && may_have.eq(other_fences.iter().map(Option::is_none))
+                && close(*ttl, *left, late)
+        }
         _ => false,
     }
 }

@@ -133,14 +133,14 @@ impl Side {
             self.granted(key, owner, fence, floor)?;
         }
         match (operation, reply) {
-            (Operation::Acquire(ask, _), Reply::Acquired(Acquired::Taken { fences, .. })) => {
-                // A fence that was lost is zero.
-                for (claim, fence) in ask.claims.iter().zip(fences).filter(|(_, it)| **it > 0) {
+            (Operation::Acquire(ask, _), Reply::Acquired(Acquired::Taken { past_fences, .. })) => {
+                for (claim, fence) in ask.claims.iter().zip(past_fences) {
                     let last = self.last.entry(claim.key.clone()).or_default();
-                    if fence < last {
+                    let fence = fence.unwrap_or(*last);
+                    if fence < *last {
                         return Err(format!("fence {fence} after {last}"));
                     }
-                    *last = *fence;
+                    *last = fence;
                 }
             }
             (Operation::Renew(renewals, _), Reply::Renewed(renewed)) => {

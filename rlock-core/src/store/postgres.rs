@@ -248,11 +248,8 @@ impl PostgresStore {
             self.background.notify(differ);
         }
         let acquired = read_acquired(row, sent_at, self.changes.polls());
-        if let Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. } = &acquired {
-            for fence in fences {
-                self.options().floor.note(*fence);
-            }
-        }
+        let floor = &self.options().floor;
+        acquired.fences().for_each(|fence| floor.note(fence));
         Ok(acquired)
     }
 }

@@ -203,11 +203,9 @@ impl Store for RedisStore {
                 (self.background.listener)(differ);
             }
             let acquired = replies::read_acquired(reply, claims, sent_at, watched)?;
-            if let Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. } = &acquired {
-                fences
-                    .iter()
-                    .for_each(|fence| self.commands.floor.note(*fence));
-            }
+            acquired
+                .fences()
+                .for_each(|fence| self.commands.floor.note(fence));
             Ok(acquired)
         };
         Either::Right(boxed(self.call(

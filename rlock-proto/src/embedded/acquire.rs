@@ -15,7 +15,8 @@ use crate::{
 };
 
 impl<F: Fences> State<F> {
-    /// Grants all locks of the request or none. A lock whose lease has ended goes to its first waiters before.
+    /// Grants all locks of the request or none. A lock whose lease has ended first goes to its waiters. A refusal takes no lock
+    /// from its owner, because the request may be a late copy.
     pub fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         if let Some(fence) = self.acquire_free(request, now) {
             return Acquired::Granted {
@@ -32,7 +33,7 @@ impl<F: Fences> State<F> {
     }
 
     /// Grants all locks of the request or none, at a member of a quorum. A member hands nothing off, so waiters do not come before
-    /// other owners, and a refusal takes nothing back from an owner: the request may be a late copy.
+    /// other owners.
     pub fn acquire_at_member(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         self.acquire_all(request, false, now)
     }
@@ -74,6 +75,16 @@ impl<F: Fences> State<F> {
     fn acquire_all(&mut self, request: &AcquireRequest, hands_off: bool, now: Time) -> Acquired {
         let (claims, waits) = (&request.claims, request.waits);
         let (mut taken, mut held) = (None, Few::new());
+        // Hands a lock off, and returns whether the owner that `asks` has to wait. At a member, only removes that owner from the queue.
+        let serve_queue = |state: &mut Self, key: &Key, asks: Option<OwnerId>| {
+            if hands_off {
+                return state.hand_off(key, asks, waits && asks.is_some(), now);
+            }
+            if let Some(asks) = asks {
+                state.queues.leave(key, asks);
+            }
+            false
+        };
         for (n, Claim { key, owner }) in claims.iter().enumerate() {
             self.share(key, *owner, now);
             let lock = self.live(key, now);
@@ -93,12 +104,7 @@ impl<F: Fences> State<F> {
                 if *is_held {
                     return false;
                 }
-                let has_to_wait = if hands_off {
-                    self.hand_off(key, Some(*owner), waits, now)
-                } else {
-                    self.queues.leave(key, *owner);
-                    false
-                };
+                let has_to_wait = serve_queue(self, key, Some(*owner));
                 let is_exclusive = owner.mode() == LockMode::Exclusive;
                 if !has_to_wait && !is_exclusive && self.live(key, now).is_some() {
                     // The request takes a fence, although a later lock may be taken.
@@ -112,8 +118,8 @@ impl<F: Fences> State<F> {
             let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, now);
             let fences = claims.iter().map(grant).collect();
             for Claim { key, owner } in claims {
-                if hands_off && owner.mode() != LockMode::Exclusive {
-                    self.hand_off(key, None, false, now);
+                if owner.mode() != LockMode::Exclusive {
+                    serve_queue(self, key, None);
                 }
             }
             return Acquired::Granted {
@@ -125,8 +131,11 @@ impl<F: Fences> State<F> {
         let Claim { key, owner } = &claims[taken];
         let lock = self.live(key, now);
         let free_at = lock.map_or(now, |lock| lock.free_at(*owner));
-        if hands_off && claims.len() > 1 {
-            self.hand_off_others(claims, taken, now);
+        for Claim { key, .. } in &claims[..taken] {
+            // This request does not acquire the free ones, which may have other waiters.
+            if self.live(key, now).is_none() {
+                serve_queue(self, key, None);
+            }
         }
         if waits {
             self.queues.join(key, *owner, now);
@@ -146,8 +155,12 @@ impl<F: Fences> State<F> {
         if was_taken && (first || !waits) {
             self.ask_holders(key, !waits, now);
         }
-        let fences = claims.iter().map(|claim| self.last_fence(&claim.key));
-        let fences = fences.collect();
+        let past_fence = |Claim { key, owner }: &Claim| {
+            self.share(key, *owner, now);
+            let is_held = self.held_by(key, *owner, now).is_some();
+            (!is_held).then(|| self.last_fence(key))
+        };
+        let past_fences = claims.iter().map(past_fence).collect();
         let watched = true;
         let holder = self.live(key, now).and_then(|lock| lock.holders.first());
         let owner = holder.map(|holder| holder.owner);
@@ -162,7 +175,7 @@ impl<F: Fences> State<F> {
                 asks: Asks::probing(probes),
             }),
             sent_at: now,
-            fences,
+            past_fences,
             retired: false,
             by,
         }
@@ -185,18 +198,6 @@ impl<F: Fences> State<F> {
             }
             let key = key.clone();
             self.notify(owner.client(), Notification::Wanted { key, owner });
-        }
-    }
-
-    /// Hands off the locks that one of several claims must not keep: those that were handed to it while it
-    /// waited, and free ones before the one that is taken.
-    fn hand_off_others(&mut self, claims: &[Claim], taken: usize, now: Time) {
-        for (n, Claim { key, owner }) in claims.iter().enumerate() {
-            self.share(key, *owner, now);
-            let was_held = self.leave(key, *owner, now);
-            if was_held || n < taken && self.live(key, now).is_none() {
-                self.hand_off(key, None, false, now);
-            }
         }
     }
 }

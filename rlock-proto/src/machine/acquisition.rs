@@ -41,8 +41,15 @@ impl Acquisition {
                     self.stage = Stage::Refused(otherwise.clone());
                     continue;
                 }
-                Stage::Waiting(n) => {
-                    if let Some(step) = self.wait_step(id, *n, slots, cx) {
+                Stage::Waiting { index, keeps_until } => {
+                    let (index, mut keeps_until) = (*index, *keeps_until);
+                    if now >= keeps_until {
+                        keeps_until = Time::NEVER;
+                        self.stage = Stage::Waiting { index, keeps_until };
+                        let waited_for = self.parts[index].slot;
+                        self.give_turns_back(id, |part| part.slot == waited_for, slots);
+                    }
+                    if let Some(step) = self.wait_step(id, index, keeps_until, slots, cx) {
                         return step;
                     }
                 }
@@ -130,7 +137,7 @@ impl Acquisition {
                 turn => {
                     // While a call waits for one turn, it keeps no other, because it would block other calls of a free lock.
                     if self.parts.len() > 1 {
-                        self.give_turns_back(id, None, slots);
+                        self.give_turns_back(id, |_| false, slots);
                     }
                     let waits = turn == Turn::WaitsForDecision || !self.asks_once();
                     self.stage = if waits {
@@ -154,6 +161,7 @@ impl Acquisition {
         };
         let patience = cx.settings.response_timeout / 2;
         let limit = self.started + patience;
+        let limit = self.contended.map_or(limit, |_| limit.min(self.deadline));
         if self.is_shorter(patience) && now < limit && lacking.iter().any(follows) {
             // The request would overtake the release. A call that waits for longer is queued at the store then.
             return Some(cx.wait(limit));
@@ -177,13 +185,13 @@ impl Acquisition {
         }
         // The grant that an earlier call asked for may arrive.
         if let [n] = *lacking
-            && let Some(step) = self.wait_step(id, n, slots, cx)
+            && let Some(step) = self.wait_step(id, n, Time::NEVER, slots, cx)
         {
             return Some(step);
         }
         let waits = |n: &&usize| {
             let own = slots[self.parts[**n].slot].current();
-            own.is_some_and(|own| own.standing().ask_at().is_some())
+            own.is_some_and(|own| own.standing().is_waiting())
         };
         let waiting = || lacking.iter().find(waits).map(|n| (*n, None));
         let taken = self.contended.or_else(waiting);
@@ -211,21 +219,29 @@ impl Acquisition {
         }
     }
 
-    /// Waits for a report about the lock at this index, whose turn the call has. `None` goes on.
-    fn wait_step(&self, id: CallId, n: usize, slots: &Slots, cx: &mut Common) -> Option<Step> {
+    /// Waits for a report about the lock at this index, whose turn the call has, but not beyond `limit`. Returns `None` if the call
+    /// goes on.
+    fn wait_step(
+        &self,
+        id: CallId,
+        n: usize,
+        limit: Time,
+        slots: &Slots,
+        cx: &mut Common,
+    ) -> Option<Step> {
         let slot = &slots[self.parts[n].slot];
         let own = slot.current().filter(|_| slot.line.has_turn(id))?;
         let options = self.options(n);
         let mode = slot.mode_to_ask(options.mode);
         let own = own.is_usable(&options, mode, cx.now).then_some(own)?;
         let until = own.standing().ask_at()?.min(self.deadline);
-        (cx.now < until).then(|| cx.wait(until))
+        (cx.now < until).then(|| cx.wait(until.min(limit)))
     }
 
     /// Asks the store for those locks that this client does not own yet.
     ///
-    /// A lock that the store handed off and no hold has used is requested again with the others. If one of them is
-    /// contended, a single server takes it back with the same request.
+    /// A lock that the store handed off and no hold has used is requested again with the others. If another one
+    /// is taken, the client releases this one.
     fn ask(
         &mut self,
         id: CallId,
@@ -239,8 +255,8 @@ impl Acquisition {
             part.grant.is_some() && own.is_some_and(|own| own.phase() == Phase::HandedOver)
         };
         let asked: Few<usize> = lacking.iter().copied().filter(|n| !is_owned(n)).collect();
-        let takes_back = asked.len() > 1 || cx.settings.needs_majority;
         let mut claims = Few::new();
+        let takes_back = cx.settings.needs_majority;
         for n in asked {
             let part = &self.parts[n];
             let own = slots[part.slot].current_mut()?;
@@ -303,12 +319,15 @@ impl Acquisition {
         }
     }
 
-    /// Gives back the turns of the call, except for the lock at `kept`: those locks may be free.
-    pub(super) fn give_turns_back(&self, id: CallId, kept: Option<usize>, slots: &mut Slots) {
-        for (n, part) in self.parts.iter().enumerate() {
-            if Some(n) != kept {
-                slots[part.slot].line.give_back(id);
-            }
+    /// Gives back the turns of the call, except those that it `keeps`, because the other locks may be free.
+    pub(super) fn give_turns_back(
+        &self,
+        id: CallId,
+        keeps: impl Fn(&Part) -> bool,
+        slots: &mut Slots,
+    ) {
+        for part in self.parts.iter().filter(|part| !keeps(part)) {
+            slots[part.slot].line.give_back(id);
         }
     }
 
@@ -320,7 +339,7 @@ impl Acquisition {
 
     /// Gives up everything that a call has or waits for.
     pub(super) fn abandon(&mut self, id: CallId, slots: &mut Slots, cx: &mut Common) {
-        self.give_turns_back(id, None, slots);
+        self.give_turns_back(id, |_| false, slots);
         self.leave_all(slots, cx);
     }
 }

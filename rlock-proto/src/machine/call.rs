@@ -90,8 +90,12 @@ pub(super) enum Stage {
     /// Has an entry in a shared ownership whose hold began while the call was queued. The entry is not renewed until the
     /// call is polled.
     Joined(usize),
-    /// Waits for a report about the lock of this key.
-    Waiting(usize),
+    /// Waits for a report about the lock at this index. Until `keeps_until`, the call keeps its turns for the locks that precede
+    /// this one in the order of the keys.
+    Waiting {
+        index: usize,
+        keeps_until: Time,
+    },
     /// This request is under way.
     Asking(u64),
     /// Pauses. If the wait is over then, this is the outcome, except that a call asks again after `Split`.

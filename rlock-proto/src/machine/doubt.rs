@@ -5,7 +5,7 @@
 //! | --- | --- | --- |
 //! | an acquire has no answer, or not yet | it has granted the lock or queued the owner, or will | a release, even if nothing else is known of the owner; until then, the server executes each request behind the acquire |
 //! | … but a later acquire has one | the earlier one may still arrive, and grant the lock or queue the owner | a release that makes the store refuse it |
-//! | … of several locks, or at several servers | the same, and it has taken its grant back, or will | no hold: the next call asks with another owner |
+//! | … on a quorum | the same, and it has taken its grant back, or will | no hold: the next call asks with another owner |
 //! | a count has no answer, or found no lock | the store shows this count, or the one before | the count again, behind it |
 //! | a release has no answer | the lock is free | the release again, behind it, and it may find no lock |
 //! | another client changed the lock, messages were missed, or an acquire failed | the lock is gone | a request that is sent later and finds the lock, before another hold; if messages are heard, a renewal at once |
@@ -137,7 +137,7 @@ impl Doubt {
                     self.takes_back = takes_back && answer == Answer::Missing;
                 }
                 if matches!(answer, Answer::NotExecuted | Answer::Missing) {
-                    // The store may have taken back what the owner had, as a quorum does.
+                    // A quorum may have taken back what the owner had.
                     self.reported(Report::Changed, now);
                 }
             }

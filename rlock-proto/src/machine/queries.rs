@@ -48,7 +48,7 @@ impl Machine {
         let mut slots = call.parts.iter().map(|part| &self.slots[part.slot]);
         let slot = slots.find(|slot| {
             let own = slot.current().filter(|_| slot.line.has_turn(id));
-            own.is_some_and(|own| own.standing().ask_at().is_some())
+            own.is_some_and(|own| own.standing().is_waiting())
         });
         Some(&slot?.key)
     }

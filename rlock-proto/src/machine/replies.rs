@@ -3,30 +3,38 @@
 use std::time::Duration;
 
 use super::{
-    Common, Machine, Touched,
-    call::{Acquisition, Call, Ending, Stage, Work},
+    Common, Machine, SlotId, Touched,
+    call::{Acquisition, Call, Ending, Part, Stage, Work},
     doubt::{Answer, Asked},
     input::{Failure, Reply},
     output::{Ask, Entered, Renew, Request, Step},
+    ownership::Phase,
     slot::Slot,
     slots::Slots,
+    standing::Standing,
     timer::Target,
 };
 use crate::{
     few::{self, Few},
     lease::Time,
-    lost::LostCause,
     store::{Acquired, Grant, RenewalOutcome, TakenBy},
+    wait::Spread,
 };
 
 /// How often a call asks again because a change of its lock was reported. Requests of the same client over another
 /// connection are reported, too.
 const MOST_CONFIRMATIONS: u8 = 3;
 
+/// How long a call that waits for one of several locks keeps those that precede it in the order of the keys. It gives up later ones
+/// at once. Otherwise, two calls that each have what the other lacks would swap their locks again and again.
+const KEEPS_EARLIER: Duration = Duration::from_millis(10);
+
 /// The reply that another owner has one of the locks.
 struct Taken {
     /// The position of its claim in the request.
     claim: usize,
+    /// The slots of the locks that this client does not have.
+    not_held: Few<SlotId>,
     ttl: Option<Duration>,
     is_split: bool,
     retired: bool,
@@ -127,30 +135,21 @@ impl Machine {
                 ttl,
                 queued,
                 sent_at,
-                fences,
+                past_fences,
                 retired,
                 by,
             }) => {
-                for (n, (claimed, fence)) in request.claims.iter().zip(fences).enumerate() {
-                    let timing = (cx.now, cx.spread());
-                    let own = slots.own_mut(claimed.slot, claimed.owner);
-                    // A later request may have been granted since.
-                    let Some(own) = own.filter(|own| own.phase().is_pending()) else {
-                        continue;
-                    };
-                    own.not_granted(fence, |standing| {
-                        if n == claim && *waits {
-                            standing.refused(sent_at, ttl, queued, timing);
-                        } else {
-                            standing.not_granted(sent_at);
-                        }
-                    });
-                    // The next call asks with another owner, because the store took back what an earlier hold left. Members of a
-                    // quorum did not, so this owner is released then.
-                    slots[claimed.slot].lose(claimed.owner, LostCause::Removed, cx);
-                }
+                let place = |n, standing: &mut Standing, timing| {
+                    if n == claim && *waits {
+                        standing.refused(sent_at, ttl, queued, timing);
+                    } else {
+                        standing.not_granted(sent_at);
+                    }
+                };
+                let not_held = refuse(request, past_fences, place, slots, cx);
                 let taken = Taken {
                     claim,
+                    not_held,
                     ttl,
                     is_split: by == TakenBy::NoMajority,
                     retired,
@@ -239,7 +238,7 @@ fn replied(
     };
     // Without its reply, it is not known whether the grants of a quorum's members were rolled back.
     let is_untold = is_dropped && cx.settings.needs_majority;
-    let takes_back = is_retired || is_untold || request.claims.len() > 1;
+    let takes_back = is_retired || is_untold;
     for claim in &request.claims {
         if let Some(own) = slots.own_mut(claim.slot, claim.owner) {
             let asked = Asked::Acquire { takes_back };
@@ -276,6 +275,36 @@ fn grant(
         granted
     });
     few::collect(granted)
+}
+
+/// Applies a refusal to the ownerships, and to the place of each. Returns the slots of the locks that they do not have.
+fn refuse(
+    request: &Request,
+    past_fences: Few<Option<u64>>,
+    place: impl Fn(usize, &mut Standing, (Time, Spread)),
+    slots: &mut Slots,
+    cx: &mut Common,
+) -> Few<SlotId> {
+    let mut not_held = Few::new();
+    for (n, (claimed, past_fence)) in request.claims.iter().zip(past_fences).enumerate() {
+        not_held.extend(past_fence.map(|_| claimed.slot));
+        let timing = (cx.now, cx.spread());
+        let own = slots.own_mut(claimed.slot, claimed.owner);
+        // A later request may have been granted since.
+        let Some(own) = own.filter(|own| own.phase().is_pending()) else {
+            continue;
+        };
+        match past_fence {
+            None => own.may_have_lock(),
+            Some(past_fence) if own.phase() == Phase::Asking => {
+                own.not_granted(past_fence, |standing| place(n, standing, timing));
+            }
+            // An earlier hold left the lock to this call, which asks with another owner: one server has none for this one, and
+            // members of a quorum do not say.
+            Some(_) => slots[claimed.slot].end_current(cx),
+        }
+    }
+    not_held
 }
 
 impl Acquisition {
@@ -319,6 +348,7 @@ impl Acquisition {
     fn on_taken(&mut self, request: &Request, taken: &Taken, slots: &mut Slots, cx: &mut Common) {
         let n = self.part_of(request.claims[taken.claim].slot);
         let why = self.taken(n, taken.ttl);
+        self.drop_grants();
         if taken.is_split && self.is_shorter(cx.settings.response_timeout) {
             return self.on_split(why, cx);
         }
@@ -329,8 +359,25 @@ impl Acquisition {
         self.contended = Some((n, taken.ttl));
         self.stage = Stage::Ready;
         if let Some(id) = request.call.filter(|_| self.lacking().len() > 1) {
-            self.give_turns_back(id, Some(n), slots);
-            self.stage = Stage::Waiting(n);
+            let is_kept = |part: &Part| {
+                let is_earlier = part.key < self.parts[n].key && part.entered.is_none();
+                is_earlier && !taken.retired && !taken.not_held.contains(&part.slot)
+            };
+            let keeps_any = self.parts.iter().any(is_kept);
+            self.give_turns_back(
+                id,
+                |part| part.slot == self.parts[n].slot || is_kept(part),
+                slots,
+            );
+            let keeps_until = if keeps_any {
+                cx.now + KEEPS_EARLIER
+            } else {
+                Time::NEVER
+            };
+            self.stage = Stage::Waiting {
+                index: n,
+                keeps_until,
+            };
         }
         if taken.retired {
             // The next owner asks without a pause.

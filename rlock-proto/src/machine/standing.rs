@@ -50,6 +50,9 @@ enum Known {
         ask_at: Time,
         queued: Option<QueuePlace>,
     },
+    /// It may have the lock, although its request was refused. Asks again since this time, because a grant that is known may be a
+    /// former one.
+    Unclear(Time),
     Granted(Grant),
 }
 
@@ -59,8 +62,8 @@ impl Standing {
         let was_told = std::mem::take(&mut self.told);
         self.by = match self.known {
             Known::Absent | Known::Granted(_) => By::Release,
-            Known::Waiting { .. } if was_told => By::Message,
-            Known::Waiting { .. } => By::Timer,
+            Known::Waiting { .. } | Known::Unclear(_) if was_told => By::Message,
+            Known::Waiting { .. } | Known::Unclear(_) => By::Timer,
         };
         (self.advised, self.changed) = (None, false);
         self.not_before.get_or_insert(now);
@@ -92,7 +95,9 @@ impl Standing {
                 return;
             }
             Known::Granted(_) => now,
-            Known::Absent | Known::Waiting { .. } => now + spread.fallback(ttl, most),
+            Known::Absent | Known::Waiting { .. } | Known::Unclear(_) => {
+                now + spread.fallback(ttl, most)
+            }
         };
         let ask_at = ask_at.min(self.advised.take().unwrap_or(ask_at));
         self.not_before = Some(since);
@@ -107,8 +112,15 @@ impl Standing {
                 self.known = Known::Absent;
             }
             // The owner may still have its place.
-            Known::Waiting { .. } | Known::Granted(_) => self.wait_behind(since),
+            Known::Waiting { .. } | Known::Unclear(_) | Known::Granted(_) => {
+                self.wait_behind(since);
+            }
         }
+    }
+
+    /// Applies the reply that the owner may have the lock, although its request was refused.
+    pub(super) fn may_have_lock(&mut self) {
+        self.known = Known::Unclear(self.not_before.unwrap_or_default());
     }
 
     /// Ends the grant: at `since`, the owner had none, and may have a place in the store's wait queue.
@@ -191,14 +203,24 @@ impl Standing {
     pub(super) fn grant(&self) -> Option<Grant> {
         match self.known {
             Known::Granted(grant) => Some(grant),
-            Known::Absent | Known::Waiting { .. } => None,
+            Known::Absent | Known::Waiting { .. } | Known::Unclear(_) => None,
         }
+    }
+
+    /// Returns whether another owner had the lock at the latest reply.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.known, Known::Waiting { .. })
+    }
+
+    /// Returns whether the owner has the lock, or may have it by a reply.
+    pub(super) fn has_lock(&self) -> bool {
+        matches!(self.known, Known::Unclear(_) | Known::Granted(_))
     }
 
     /// Returns when to ask again, while the owner waits.
     pub(super) fn ask_at(&self) -> Option<Time> {
         match self.known {
-            Known::Waiting { ask_at, .. } => Some(ask_at),
+            Known::Waiting { ask_at, .. } | Known::Unclear(ask_at) => Some(ask_at),
             Known::Absent | Known::Granted(_) => None,
         }
     }
@@ -218,7 +240,7 @@ impl Standing {
         match self.known {
             Known::Absent => false,
             Known::Waiting { queued, .. } => queued.is_some(),
-            Known::Granted(_) => true,
+            Known::Unclear(_) | Known::Granted(_) => true,
         }
     }
 }

@@ -72,8 +72,8 @@ impl Machine {
 impl Slot {
     /// Returns whether others wait while the call with the turn has the lock, or may have it: local calls, or other clients.
     pub(super) fn blocks_others(&self, is_asking: bool) -> bool {
-        let has_grant = (self.current()).is_some_and(|own| own.standing().grant().is_some());
-        self.line.is_queued() || self.line.others_wait && (has_grant || is_asking)
+        let has_lock = (self.current()).is_some_and(|own| own.standing().has_lock());
+        self.line.is_queued() || self.line.others_wait && (has_lock || is_asking)
     }
 
     /// Makes the schedule look at the call with the turn, if others wait.
@@ -92,7 +92,7 @@ impl Slot {
     /// Returns how long the call with the turn may still take to use the lock, if it has the lock and has not been polled for
     /// a while.
     pub(super) fn unpolled(&self, calls: &Calls, now: Time) -> Option<Duration> {
-        self.current()?.standing().grant()?;
+        self.current().filter(|own| own.standing().has_lock())?;
         let call = calls.get(&self.line.turn()?)?;
         let rest = call.patience()?.ends().since(now);
         (rest < GRACE / 2).then_some(rest)

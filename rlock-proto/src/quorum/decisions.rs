@@ -154,8 +154,8 @@ fn refusal(
         ttl: (ttl < Duration::MAX).then(|| ttl + spread(1, random())),
         queued,
         sent_at,
-        // No member grants the lock by a message, so no grant is void.
-        fences: request.claims.iter().map(|_| 0).collect(),
+        // Members hand nothing off, so there is no grant by message that could have ended. What an owner may have is not said.
+        past_fences: request.claims.iter().map(|_| Some(0)).collect(),
         retired: granted > 0 || in_doubt,
         by: taken_by(votes),
     }

@@ -41,7 +41,7 @@ fn refused(ttl: Option<Duration>, queued: Option<QueuePlace>, by: TakenBy) -> Ac
         ttl,
         queued,
         sent_at: Time::default(),
-        fences: one(0),
+        past_fences: one(Some(0)),
         retired: false,
         by,
     }

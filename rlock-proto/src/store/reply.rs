@@ -16,8 +16,8 @@ pub enum Acquired {
         /// The locks were granted at this time or later.
         sent_at: Time,
     },
-    /// Nothing was acquired, because another owner has the lock of this claim. `ttl` is the rest of its lease,
-    /// or `None` without an end. `queued` is the claimant's place in the wait queue, if it joined that.
+    /// The request was refused, because another owner has the lock of this claim. In a cluster, locks of other slots may have been
+    /// granted.
     Taken {
         /// The position of the claim in the request.
         claim: usize,
@@ -27,8 +27,9 @@ pub enum Acquired {
         queued: Option<QueuePlace>,
         /// The request was sent at this time.
         sent_at: Time,
-        /// Earlier grants up to these fences are void.
-        fences: Few<u64>,
+        /// For each claim, the fence up to which its earlier grants have ended. `None`: its owner may have the lock, which stays
+        /// taken until the client releases it.
+        past_fences: Few<Option<u64>>,
         /// An earlier grant may still be rolled back, so the owner must not be used again.
         retired: bool,
         /// Who has the lock.
@@ -36,6 +37,21 @@ pub enum Acquired {
     },
     /// The server has released the owner before, or a later one of its client, so the request is a late one that no call waits for.
     Outdated,
+}
+
+impl Acquired {
+    /// Returns all fences in the reply.
+    pub fn fences(&self) -> impl Iterator<Item = u64> {
+        let (granted, past) = match self {
+            Self::Granted { fences, .. } => (&fences[..], &[][..]),
+            Self::Taken { past_fences, .. } => (&[][..], &past_fences[..]),
+            Self::Outdated => (&[][..], &[][..]),
+        };
+        granted
+            .iter()
+            .copied()
+            .chain(past.iter().copied().flatten())
+    }
 }
 
 /// Who has a lock that was refused.

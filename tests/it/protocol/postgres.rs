@@ -154,12 +154,12 @@ impl<'a> Functions<'a> {
             ],
         );
         let fences: Vec<i64> = row.get("fences");
-        let fences = fences.into_iter().map(unsigned).collect();
+        let fences = fences.into_iter().map(unsigned);
         let (taken, sent_at): (Option<i32>, _) = (row.get("taken"), Time::default());
         let Some(taken) = taken else {
             let wanted = row.get("wanted");
             return Acquired::Granted {
-                fences,
+                fences: fences.collect(),
                 wanted,
                 sent_at,
             };
@@ -175,7 +175,7 @@ impl<'a> Functions<'a> {
             ttl: Some(Duration::from_millis(unsigned(ttl.unwrap_or_default()))),
             queued: place(queued.into()),
             sent_at,
-            fences,
+            past_fences: fences.map(|fence| (fence > 0).then_some(fence)).collect(),
             retired: false,
             by: TakenBy::Unnamed,
         }

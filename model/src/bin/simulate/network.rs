@@ -365,9 +365,7 @@ fn reply(outcome: Vote, sent_at: Time) -> Reply {
 
 fn largest_fence(answer: &Answer) -> u64 {
     let fences: Vec<u64> = match answer {
-        Answer::Acquired(Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. }) => {
-            fences.iter().copied().collect()
-        }
+        Answer::Acquired(acquired) => acquired.fences().collect(),
         Answer::Renewed(renewed) => {
             let fence = |outcome: &RenewalOutcome| match outcome {
                 RenewalOutcome::Held { fence, .. } => *fence,
@@ -375,7 +373,7 @@ fn largest_fence(answer: &Answer) -> u64 {
             };
             renewed.kept.iter().map(fence).collect()
         }
-        Answer::Acquired(_) | Answer::Applied(_) | Answer::Restored(_) => Vec::new(),
+        Answer::Applied(_) | Answer::Restored(_) => Vec::new(),
     };
     fences.into_iter().max().unwrap_or_default()
 }

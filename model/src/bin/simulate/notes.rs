@@ -114,7 +114,7 @@ impl Notes {
         self.of(owner).is_released = true;
     }
 
-    /// Notes the reply that a client receives. `is_quorum`: a request for one lock may be taken back, too.
+    /// Notes the reply that a client receives. `is_quorum`: the grant of an acquire may be rolled back.
     pub(crate) fn told(&mut self, input: &Input, machine: &Machine, now: Time, is_quorum: bool) {
         match input {
             Input::Event(key, owner, event) => {
@@ -128,10 +128,7 @@ impl Notes {
                 }
             }
             Input::Reply(request, reply) => {
-                let (is_acquire, rolls_back) = (
-                    matches!(request.what, Ask::Acquire { .. }),
-                    request.claims.len() > 1,
-                );
+                let is_acquire = matches!(request.what, Ask::Acquire { .. });
                 for (n, claim) in request.claims.iter().enumerate() {
                     let note = self.of(claim.owner);
                     match reply {
@@ -147,9 +144,8 @@ impl Notes {
                         // A quorum may have taken back what this client owned.
                         Reply::Failed(failure) if failure.maybe_executed && is_acquire => {
                             note.doubt = Some(Doubt::new(now, true));
-                            note.is_retired |= rolls_back;
                         }
-                        Reply::None => note.is_retired |= is_acquire && (rolls_back || is_quorum),
+                        Reply::None => note.is_retired |= is_acquire && is_quorum,
                         _ => {}
                     }
                 }

@@ -1,22 +1,18 @@
-//! Acquires locks of several slots, all or none: slot by slot, in the order that all clients use. No script reaches
-//! them all, so they are acquired slot by slot, in the same order by every client: no client waits while it holds
-//! what another may want.
+//! Acquires locks of several slots: slot by slot, in the order that all clients use, because no script reaches them all and calls in
+//! different orders would block each other. If one lock is taken, the client releases the others.
 
-use futures_util::future::try_join_all;
-use redis::cmd;
 use rlock_proto::{
     few::Few,
-    key::Key,
     lease::Time,
-    store::{AcquireRequest, Acquired, Change, Claim, HashSlot, ReleaseRequest},
+    store::{AcquireRequest, Acquired, HashSlot},
 };
 
-use super::{ClusterStore, Needs};
-use crate::store::{SendOptions, Store, StoreError};
+use super::ClusterStore;
+use crate::store::{SendOptions, StoreError};
 
 impl ClusterStore {
-    /// Acquires locks of any slots. If another owner holds one, releases those that were granted before and leaves
-    /// the wait queues of the others, where the lock may have been handed to this owner by now.
+    /// Acquires locks of any slots. If another owner holds one, replies that the owners may have all locks of the other slots, so
+    /// the client releases those and leaves their queues.
     pub(super) async fn acquire_across(
         &self,
         request: &AcquireRequest,
@@ -54,15 +50,13 @@ impl ClusterStore {
                     }
                 }
                 Acquired::Taken {
-                    claim,
-                    fences: some,
-                    ..
+                    claim, past_fences, ..
                 } => {
-                    let mut all = self.leave_all_but(group, claims, fences, left()).await?;
-                    for (at, fence) in group.iter().zip(&*some) {
-                        all[*at] = *fence;
+                    let mut all: Few<Option<u64>> = claims.iter().map(|_| None).collect();
+                    for (at, past_fence) in group.iter().zip(&*past_fences) {
+                        all[*at] = *past_fence;
                     }
-                    (*claim, *some) = (group[*claim], all);
+                    (*claim, *past_fences) = (group[*claim], all);
                     return Ok(reply);
                 }
                 Acquired::Outdated => return Ok(reply),
@@ -74,46 +68,9 @@ impl ClusterStore {
             sent_at: first_sent.unwrap_or_else(|| clock.now()),
         })
     }
-
-    /// Releases or leaves the locks of all other groups. Returns their fences: grants up to these are void.
-    async fn leave_all_but(
-        &self,
-        group: &[usize],
-        claims: &[Claim],
-        granted: Few<u64>,
-        send: SendOptions,
-    ) -> Result<Few<u64>, StoreError> {
-        let leave = async |(at, (claim, fence)): (usize, (&Claim, u64))| {
-            if group.contains(&at) {
-                return Ok(fence);
-            }
-            let release = Change::Release(ReleaseRequest::of(claim));
-            self.apply(&release, send).await?;
-            match fence {
-                0 => self.fence(&claim.key, send).await,
-                fence => Ok(fence),
-            }
-        };
-        let left = try_join_all(claims.iter().zip(granted).enumerate().map(leave)).await;
-        // What was not released still belongs to the owners.
-        left.map(Few::from_vec)
-            .map_err(|error| in_doubt(error, true))
-    }
-
-    /// Returns the last fence of a lock, or 0 if the server has none.
-    async fn fence(&self, key: &Key, send: SendOptions) -> Result<u64, StoreError> {
-        self.at_master(key, Needs::Lock, send, |node, send| async move {
-            let mut get = cmd("GET");
-            let lock = node.store.commands.keyspace.lock(key);
-            get.arg(format!("{lock}:fence"));
-            let fence: Option<u64> = node.store.ask(&get, send).await?;
-            Ok(fence.unwrap_or(0))
-        })
-        .await
-    }
 }
 
-/// Marks an error as ambiguous if other locks may have been granted, or not released.
+/// Marks an error as ambiguous if other locks were granted.
 fn in_doubt(error: StoreError, others: bool) -> StoreError {
     StoreError {
         maybe_executed: error.maybe_executed || others,

@@ -24,11 +24,11 @@ fn unsigned(number: i64) -> u64 {
 /// Reads the reply of `acquire.sql`. `polls`: the waiters of this client have to poll.
 pub(super) fn read_acquired(row: &Row, sent_at: Time, polls: bool) -> Acquired {
     let fences: Vec<i64> = row.get("fences");
-    let fences = fences.into_iter().map(unsigned).collect();
+    let fences = fences.into_iter().map(unsigned);
     let taken: Option<i32> = row.get("taken");
     let Some(taken) = taken else {
         return Acquired::Granted {
-            fences,
+            fences: fences.collect(),
             // A client that does not hear of waiters acts as if there were some.
             wanted: polls || row.get("wanted"),
             sent_at,
@@ -48,7 +48,7 @@ pub(super) fn read_acquired(row: &Row, sent_at: Time, polls: bool) -> Acquired {
             },
         }),
         sent_at,
-        fences,
+        past_fences: fences.map(|fence| (fence > 0).then_some(fence)).collect(),
         retired: false,
         by: TakenBy::Unnamed,
     }

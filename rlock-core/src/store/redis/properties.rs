@@ -124,9 +124,11 @@ pub(crate) fn reply(reply: &[u8]) {
     for claims in 1..4 {
         match read_acquired(value.clone(), claims, sent_at, true) {
             Ok(Acquired::Granted { fences, .. }) => assert_eq!(fences.len(), claims),
-            Ok(Acquired::Taken { claim, fences, .. }) => {
+            Ok(Acquired::Taken {
+                claim, past_fences, ..
+            }) => {
                 assert!(claim < claims);
-                assert_eq!(fences.len(), claims);
+                assert_eq!(past_fences.len(), claims);
             }
             Ok(Acquired::Outdated) | Err(_) => {}
         }

@@ -58,10 +58,7 @@ pub(super) fn read_acquired(
         [0, claim, millis, queued, fences @ ..] if fences.len() == claims => {
             let claim = usize::try_from(*claim).ok().filter(|claim| *claim < claims);
             let (first, probes) = (*queued == 2, *queued == 3);
-            let fences: Few<u64> = fences
-                .iter()
-                .map(|fence| u64::try_from(*fence).unwrap_or(0))
-                .collect();
+            let past_fence = |fence: &i64| u64::try_from(*fence).ok().filter(|fence| *fence > 0);
             Ok(Acquired::Taken {
                 claim: claim.ok_or_else(|| unexpected(format!("{answer:?} for {claims} locks")))?,
                 ttl: ttl(*millis),
@@ -71,7 +68,7 @@ pub(super) fn read_acquired(
                     asks: Asks::probing(probes),
                 }),
                 sent_at,
-                fences,
+                past_fences: fences.iter().map(past_fence).collect(),
                 retired: false,
                 by,
             })

@@ -69,6 +69,11 @@ impl Ownership {
         self.doubt.answered(asked, answer, now);
     }
 
+    /// Applies the reply that the owner may have the lock, although its request was refused.
+    pub(in crate::machine) fn may_have_lock(&mut self) {
+        self.standing.may_have_lock();
+    }
+
     /// Applies the reply that the lock was not granted, at this fence, and then what it says about the place of the owner.
     pub(in crate::machine) fn not_granted(
         &mut self,

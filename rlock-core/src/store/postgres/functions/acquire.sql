@@ -1,7 +1,7 @@
 -- Acquires locks, all or none, or joins the queue of the one that is taken. An owner that holds its lock keeps its count, so a
 -- repeated request changes nothing. Times are in milliseconds.
 --   taken    the place of the lock that another owner has, from 0; NULL if every owner holds its lock
---   fences   of the grants; or, if a lock is taken, earlier grants up to these fences are void
+--   fences   of the grants; or, if a lock is taken, the fences up to which earlier grants have ended, or 0 where the owner has the lock
 --   wanted   others wait for one of the locks
 --   ttl      the rest of the lease of the lock that is taken
 --   queued   0 not in the queue, 1 behind others, 2 the first waiter, 3 the lock admits the owner, which asks again because the
@@ -68,9 +68,12 @@ BEGIN
       WHEN rlock.mode(o) = 'permits' AND every(rlock.mode(owner) = 'permits') THEN min(expires_at) - r.now
       ELSE max(expires_at) - r.now
     END) * 1000) INTO ttl FROM rlock.holder WHERE key = k;
-    IF cardinality(keys) > 1 THEN
-      PERFORM rlock.hand_off_others(keys, owners, taken, r);
-    END IF;
+    FOR n IN 1 .. taken - 1 LOOP
+      -- This request does not acquire the free locks, which may have other waiters.
+      IF NOT EXISTS (SELECT FROM rlock.holder WHERE key = keys[n]) THEN
+        PERFORM rlock.hand_off(keys[n], NULL, false, r);
+      END IF;
+    END LOOP;
     IF waits THEN
       INSERT INTO rlock.waiter (key, owner, since) VALUES (k, o, r.now) ON CONFLICT (key, owner) DO NOTHING;
       IF current_setting('rlock_client.polls', true) = 'on' THEN
@@ -94,7 +97,8 @@ BEGIN
       PERFORM rlock.ask_holders(k, NOT waits);
     END IF;
     fences := ARRAY(
-      SELECT lock.fence FROM unnest(keys) WITH ORDINALITY one (key, n) JOIN rlock.lock ON lock.key = one.key ORDER BY n
+      SELECT CASE WHEN rlock.holds(one.key, one.owner) THEN 0 ELSE lock.fence END
+      FROM unnest(keys, owners) WITH ORDINALITY one (key, owner, n) JOIN rlock.lock ON lock.key = one.key ORDER BY n
     );
     taken := taken - 1;
   END IF;
@@ -102,18 +106,6 @@ BEGIN
     IF rlock.mode(owners[n]) = 'permits' THEN
       SELECT owner INTO o FROM rlock.holder WHERE key = keys[n] ORDER BY expires_at LIMIT 1;
       differs := coalesce(differs, CASE WHEN rlock.most(o) <> rlock.most(owners[n]) THEN (n - 1) || '/' || rlock.most(o) END);
-    END IF;
-  END LOOP;
-END $$;
-
--- Hands off the locks that one of several owners must not keep: those that were handed to it while it waited, and free ones
--- before the one that is taken.
-CREATE FUNCTION rlock.hand_off_others(keys text[], owners text[], taken integer, r rlock.request)
-RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  FOR n IN 1 .. cardinality(keys) LOOP
-    IF rlock.leave(keys[n], owners[n]) OR n < taken AND NOT EXISTS (SELECT FROM rlock.holder WHERE key = keys[n]) THEN
-      PERFORM rlock.hand_off(keys[n], NULL, false, r);
     END IF;
   END LOOP;
 END $$;

@@ -8,8 +8,8 @@
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
 --                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue, 3
 --                               if the lock admits the owner, which asks again because the waiters before it may be gone.
---                               Earlier grants up to these fences are void, except with `all`, where the holder
---                               follows the fences
+--                               Earlier grants up to these fences have ended; 0: the owner may have the lock. With `all`,
+--                               the holder follows the fences
 --          {-1}                  the owner was released, or a later one of its client, so no call waits for this late request
 -- A list that begins with 1, 2 or 0 may end with `<n>/<number>`: another holder of the n-th lock (from 0) has this number
 -- of permits, and the owner has another number.
@@ -41,13 +41,6 @@ local function with_number(reply)
     end
   end
   return reply
-end
-
--- Undoes a grant of this request, or a hand-off to the owner since it joined the queue.
-local function give_back(n)
-  if lib.leave(KEYS[n], ARGV[n + 6]) == 1 then
-    hand_off(KEYS[n], nil, lib.mode(ARGV[n + 6]))
-  end
 end
 
 -- First, an acquire that arrives after the release of its owner.
@@ -107,14 +100,13 @@ for n, lock in ipairs(taken and {} or KEYS) do
   end
 end
 
--- Refuses the request: the owner may join the queue of the lock that is taken. A single server takes back the others, which it may
--- have handed off to the owner. A member of a quorum hands nothing off, so it takes nothing back: the request may be a late copy.
+-- Refuses the request: the owner may join the queue of the lock that is taken. Owners keep the others, because the request may be
+-- a late copy, and a hold may have begun since.
 if taken then
-  for n, lock in ipairs(KEYS[2] and not is_member and KEYS or {}) do
-    give_back(n)
+  for n = 1, taken - 1 do
     -- This request does not acquire the free locks, which may have other waiters.
-    if n < taken and ttls[n] == -2 and redis.pcall('EXISTS', lock) == 0 then
-      hand_off(lock)
+    if ttls[n] == -2 and redis.pcall('EXISTS', KEYS[n]) == 0 then
+      hand_off(KEYS[n])
     end
   end
   local lock, owner, place = KEYS[taken], ARGV[taken + 6], 0
@@ -143,8 +135,10 @@ if taken then
   end
   local refusal = {0, taken - 1, ttls[taken], place}
   for n, lock in ipairs(KEYS) do
+    local owner = ARGV[n + 6]
+    local has = lib.mode(owner) and lib.shares(lock, owner) or KEYS[2] and redis.pcall('HEXISTS', lock, owner) == 1
     -- A fence that has expired was smaller.
-    refusal[n + 4] = lib.last_fence(lock) or lib.clock() - 1
+    refusal[n + 4] = has and 0 or lib.last_fence(lock) or lib.clock() - 1
   end
   if is_member then
     refusal[#refusal + 1] = entry or ''
@@ -171,8 +165,9 @@ for n, lock in ipairs(KEYS) do
   end
   if type(refused) == 'table' then
     for i = 1, n do
-      if not held[i] then
-        give_back(i)
+      -- Undoes a grant of this request.
+      if not held[i] and lib.leave(KEYS[i], ARGV[i + 6]) == 1 then
+        hand_off(KEYS[i], nil, modes[i])
       end
     end
     return refused

@@ -284,28 +284,35 @@ impl Client {
             first: true,
             ..QueuePlace::BEHIND
         };
-        self.refuse_as(request, (claim, fence), place, ms(1_000))
+        self.refuse_as(request, (claim, Some(fence)), place, ms(1_000))
     }
 
     /// Refuses a request because another owner has the lock for this time. The call waits at this place.
     pub(super) fn refuse_at(&mut self, request: Box<Request>, place: QueuePlace, ttl: Duration) {
-        let step = self.refuse_as(request, (0, 0), place, ttl);
+        let step = self.refuse_as(request, (0, Some(0)), place, ttl);
         assert_eq!(step, Step::Wait);
+    }
+
+    /// Refuses a request because another owner has the lock of this claim. The reply says that this client may have the others.
+    pub(super) fn refuse_only(&mut self, request: Box<Request>, claim: usize) -> Step {
+        self.refuse_as(request, (claim, None), QueuePlace::BEHIND, ms(1_000))
     }
 
     fn refuse_as(
         &mut self,
         request: Box<Request>,
-        (claim, fence): (usize, u64),
+        (claim, fence): (usize, Option<u64>),
         place: QueuePlace,
         ttl: Duration,
     ) -> Step {
+        let mut past_fences = Few::from_elem(fence, request.claims.len());
+        past_fences[claim] = fence.or(Some(0));
         let taken = Acquired::Taken {
             claim,
             ttl: Some(ttl),
             queued: Some(place),
             sent_at: at(self.now),
-            fences: Few::from_elem(fence, request.claims.len()),
+            past_fences,
             retired: false,
             by: TakenBy::Unnamed,
         };
@@ -319,7 +326,7 @@ impl Client {
             ttl: None,
             queued: None,
             sent_at: at(self.now),
-            fences: one(0),
+            past_fences: one(Some(0)),
             retired: true,
             by: TakenBy::NoMajority,
         };

@@ -168,6 +168,19 @@ fn a_call_of_a_process_that_stood_still_has_another_second() {
 }
 
 #[test]
+fn an_unpolled_call_gives_up_what_it_may_have_if_another_client_waits() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("a b", terms(LONG));
+    client.refuse_only(asked(step), 1);
+    client.on(Input::Event(key("a"), None, Event::Wanted));
+    client.on(Input::Event(key("b"), None, Event::Wanted));
+    client.tick(2_009);
+    assert!(client.sent().is_empty());
+    client.tick(2_010);
+    assert_eq!(client.sent_one().claims[0].key, key("a"));
+}
+
+#[test]
 fn a_client_that_closes_releases_what_an_unpolled_call_asked_for() {
     // Its request is under way, its lock was handed off, or it waits for another call.
     for case in 0..3 {
