@@ -95,7 +95,7 @@ impl Slot {
         let is_other = token.is_some_and(|token| !own.may_have(token));
         let phase = own.phase();
         // The reply with the token may be on its way, so the store compares the token.
-        let is_unknown = token.is_some() && !own.standing().has_lock();
+        let is_unknown = token.is_some() && !own.standing().may_have_lock();
         match phase {
             Phase::Lost | Phase::Ended => Revoked::NotHeld,
             _ if phase.is_pending() && (!at_once || is_unknown) => Revoked::NotHeld,

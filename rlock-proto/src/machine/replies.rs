@@ -295,12 +295,12 @@ fn refuse(
             continue;
         };
         match past_fence {
-            None => own.may_have_lock(),
+            None => own.unclear(),
             Some(past_fence) if own.phase() == Phase::Asking => {
                 own.not_granted(past_fence, |standing| place(n, standing, timing));
             }
-            // An earlier hold left the lock to this call, which asks with another owner: one server has none for this one, and
-            // members of a quorum do not say.
+            // An earlier hold left the lock to this call, which asks with another owner. On one server, the hold has lost the lock,
+            // and a quorum does not tell whether it has.
             Some(_) => slots[claimed.slot].end_current(cx),
         }
     }

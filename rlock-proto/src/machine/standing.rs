@@ -50,9 +50,9 @@ enum Known {
         ask_at: Time,
         queued: Option<QueuePlace>,
     },
-    /// It may have the lock, although its request was refused. Asks again since this time, because a grant that is known may be a
-    /// former one.
-    Unclear(Time),
+    /// The owner may have the lock, although the store refused its request. It asks again at once, because a grant that it knew
+    /// may have ended.
+    Unclear,
     Granted(Grant),
 }
 
@@ -62,8 +62,8 @@ impl Standing {
         let was_told = std::mem::take(&mut self.told);
         self.by = match self.known {
             Known::Absent | Known::Granted(_) => By::Release,
-            Known::Waiting { .. } | Known::Unclear(_) if was_told => By::Message,
-            Known::Waiting { .. } | Known::Unclear(_) => By::Timer,
+            Known::Waiting { .. } | Known::Unclear if was_told => By::Message,
+            Known::Waiting { .. } | Known::Unclear => By::Timer,
         };
         (self.advised, self.changed) = (None, false);
         self.not_before.get_or_insert(now);
@@ -95,7 +95,7 @@ impl Standing {
                 return;
             }
             Known::Granted(_) => now,
-            Known::Absent | Known::Waiting { .. } | Known::Unclear(_) => {
+            Known::Absent | Known::Waiting { .. } | Known::Unclear => {
                 now + spread.fallback(ttl, most)
             }
         };
@@ -112,15 +112,15 @@ impl Standing {
                 self.known = Known::Absent;
             }
             // The owner may still have its place.
-            Known::Waiting { .. } | Known::Unclear(_) | Known::Granted(_) => {
+            Known::Waiting { .. } | Known::Unclear | Known::Granted(_) => {
                 self.wait_behind(since);
             }
         }
     }
 
     /// Applies the reply that the owner may have the lock, although its request was refused.
-    pub(super) fn may_have_lock(&mut self) {
-        self.known = Known::Unclear(self.not_before.unwrap_or_default());
+    pub(super) fn unclear(&mut self) {
+        self.known = Known::Unclear;
     }
 
     /// Ends the grant: at `since`, the owner had none, and may have a place in the store's wait queue.
@@ -203,7 +203,7 @@ impl Standing {
     pub(super) fn grant(&self) -> Option<Grant> {
         match self.known {
             Known::Granted(grant) => Some(grant),
-            Known::Absent | Known::Waiting { .. } | Known::Unclear(_) => None,
+            Known::Absent | Known::Waiting { .. } | Known::Unclear => None,
         }
     }
 
@@ -213,14 +213,15 @@ impl Standing {
     }
 
     /// Returns whether the owner has the lock, or may have it by a reply.
-    pub(super) fn has_lock(&self) -> bool {
-        matches!(self.known, Known::Unclear(_) | Known::Granted(_))
+    pub(super) fn may_have_lock(&self) -> bool {
+        matches!(self.known, Known::Unclear | Known::Granted(_))
     }
 
     /// Returns when to ask again, while the owner waits.
     pub(super) fn ask_at(&self) -> Option<Time> {
         match self.known {
-            Known::Waiting { ask_at, .. } | Known::Unclear(ask_at) => Some(ask_at),
+            Known::Waiting { ask_at, .. } => Some(ask_at),
+            Known::Unclear => self.not_before,
             Known::Absent | Known::Granted(_) => None,
         }
     }
@@ -240,7 +241,7 @@ impl Standing {
         match self.known {
             Known::Absent => false,
             Known::Waiting { queued, .. } => queued.is_some(),
-            Known::Unclear(_) | Known::Granted(_) => true,
+            Known::Unclear | Known::Granted(_) => true,
         }
     }
 }

@@ -96,7 +96,7 @@ impl Slot {
     pub(super) fn waits_for_decision(&self, asks_once: bool, now: Time) -> bool {
         let is_granted = self
             .current()
-            .is_some_and(|own| own.mode == LockMode::Exclusive && own.standing().has_lock());
+            .is_some_and(|own| own.mode == LockMode::Exclusive && own.standing().may_have_lock());
         self.is_decided_soon(now) && (asks_once || !is_granted)
     }
 

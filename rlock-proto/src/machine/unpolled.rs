@@ -72,8 +72,8 @@ impl Machine {
 impl Slot {
     /// Returns whether others wait while the call with the turn has the lock, or may have it: local calls, or other clients.
     pub(super) fn blocks_others(&self, is_asking: bool) -> bool {
-        let has_lock = (self.current()).is_some_and(|own| own.standing().has_lock());
-        self.line.is_queued() || self.line.others_wait && (has_lock || is_asking)
+        let may_have_lock = (self.current()).is_some_and(|own| own.standing().may_have_lock());
+        self.line.is_queued() || self.line.others_wait && (may_have_lock || is_asking)
     }
 
     /// Makes the schedule look at the call with the turn, if others wait.
@@ -92,7 +92,8 @@ impl Slot {
     /// Returns how long the call with the turn may still take to use the lock, if it has the lock and has not been polled for
     /// a while.
     pub(super) fn unpolled(&self, calls: &Calls, now: Time) -> Option<Duration> {
-        self.current().filter(|own| own.standing().has_lock())?;
+        self.current()
+            .filter(|own| own.standing().may_have_lock())?;
         let call = calls.get(&self.line.turn()?)?;
         let rest = call.patience()?.ends().since(now);
         (rest < GRACE / 2).then_some(rest)

@@ -154,7 +154,7 @@ fn refusal(
         ttl: (ttl < Duration::MAX).then(|| ttl + spread(1, random())),
         queued,
         sent_at,
-        // Members hand nothing off, so there is no grant by message that could have ended. What an owner may have is not said.
+        // Members hand nothing off, so these fences end no grant. A quorum does not tell which locks an owner may have.
         past_fences: request.claims.iter().map(|_| Some(0)).collect(),
         retired: granted > 0 || in_doubt,
         by: taken_by(votes),

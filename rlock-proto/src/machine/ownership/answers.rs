@@ -70,8 +70,8 @@ impl Ownership {
     }
 
     /// Applies the reply that the owner may have the lock, although its request was refused.
-    pub(in crate::machine) fn may_have_lock(&mut self) {
-        self.standing.may_have_lock();
+    pub(in crate::machine) fn unclear(&mut self) {
+        self.standing.unclear();
     }
 
     /// Applies the reply that the lock was not granted, at this fence, and then what it says about the place of the owner.
