@@ -174,7 +174,8 @@ impl Tokens {
         if self.end == 0 || self.wish == Wish::None {
             return 0;
         }
-        self.wish = Wish::Asked;
+        // This renewal does not ask to keep the fence, so its reply must not confirm an earlier, lost one that did.
+        (self.wish, self.asked_to_keep) = (Wish::Asked, None);
         self.fence() + 1
     }
 
@@ -200,6 +201,10 @@ mod tests {
             ttl: LEASE,
             wanted: false,
         }
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::from(Duration::from_secs(seconds))
     }
 
     fn all(tokens: &mut Tokens) -> Vec<u64> {
@@ -253,7 +258,6 @@ mod tests {
     #[test]
     fn a_server_that_may_have_taken_over_is_asked_to_keep_the_fence_until_a_later_reply() {
         let mut tokens = Tokens::new(TOKENS);
-        let at = |seconds| Time::from(Duration::from_secs(seconds));
         let asks = |tokens: &mut Tokens| tokens.ask_to_keep(LEASE / 60, LEASE, at(12));
         assert!(!asks(&mut tokens), "without a grant");
         tokens.granted(grant(7));
@@ -263,6 +267,20 @@ mod tests {
         assert!(asks(&mut tokens), "the reply is from before");
         tokens.renewed(9, at(10), LEASE);
         assert!(!asks(&mut tokens));
+    }
+
+    #[test]
+    fn a_renewal_that_asks_for_a_new_fence_does_not_keep_it_for_another_lease() {
+        let mut tokens = Tokens::new(TOKENS);
+        tokens.granted(grant(7));
+        let asks = |tokens: &mut Tokens, seconds| tokens.ask_to_keep(LEASE, GRACE, at(seconds));
+        assert!(asks(&mut tokens, 10), "this request is lost");
+        all(&mut tokens);
+        tokens.run_low();
+        assert_eq!(tokens.ask(), 8);
+        tokens.renewed(8, at(20), LEASE);
+        tokens.kept(at(20), LEASE);
+        assert!(asks(&mut tokens, 30));
     }
 
     #[test]
