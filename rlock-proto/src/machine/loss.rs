@@ -92,14 +92,12 @@ impl Slot {
         let Some(own) = self.find(owner) else {
             return Revoked::NotHeld;
         };
-        let is_other = token.is_some_and(|token| !own.may_have(token));
-        let phase = own.phase();
-        // The reply with the token may be on its way, so the store compares the token.
-        let is_unknown = token.is_some() && !own.standing().may_have_lock();
-        match phase {
+        let is_meant = token.map_or(Some(true), |token| own.may_have(token));
+        match own.phase() {
             Phase::Lost | Phase::Ended => Revoked::NotHeld,
-            _ if phase.is_pending() && (!at_once || is_unknown) => Revoked::NotHeld,
-            _ if is_other => Revoked::OtherHold,
+            // The client does not know the fence yet, so the store compares the token.
+            phase if phase.is_pending() && (!at_once || is_meant.is_none()) => Revoked::NotHeld,
+            _ if is_meant == Some(false) => Revoked::OtherHold,
             Phase::Retained => Revoked::Retained,
             Phase::Held if own.lost().is_none() => Revoked::Lost,
             Phase::Asking | Phase::HandedOver | Phase::Held => Revoked::Given,

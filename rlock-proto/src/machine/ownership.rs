@@ -299,11 +299,12 @@ impl Ownership {
         is_like && self.lost.is_none() && self.doubt.admits_owner()
     }
 
-    /// Returns whether this may be the token of the present hold, or of the grant that the next one begins with.
-    pub(super) fn may_have(&self, token: u64) -> bool {
+    /// Returns whether this is the token of the present hold, or may be one of the grant that the next one begins with. `None` if
+    /// neither is known.
+    pub(super) fn may_have(&self, token: u64) -> Option<bool> {
         let has = |grant: Grant| self.tokens.have(token, grant.fence);
-        let is_next = || self.standing.grant().is_none_or(has);
-        self.token().map_or_else(is_next, |last| token == last)
+        let of_hold = self.token().map(|last| token == last);
+        of_hold.or_else(|| self.standing.grant().map(has))
     }
 
     /// Returns whether a call with these options can follow the present hold. It needs the same lease, because the store would keep

@@ -37,6 +37,15 @@ fn a_lock_that_is_taken_by_force_before_its_grant_arrives_is_not_held() {
     assert!(client.losses().is_empty());
 }
 
+/// The store handed `k` off to the call, and then refused its request because `z` is taken.
+#[test]
+fn a_lock_that_a_refused_call_may_have_is_not_taken_by_the_token_of_an_earlier_hold() {
+    let mut client = Client::new();
+    let request = asked(client.acquire("k z", terms(LEASE)).1);
+    client.refuse_only(request, 1);
+    assert_eq!(client.revoked(Some(1), true), [Revoked::NotHeld]);
+}
+
 #[test]
 fn a_lock_that_is_taken_between_two_holds_is_no_loss() {
     let (mut client, entered) = Client::holding(terms(LEASE));
