@@ -78,7 +78,7 @@ impl Acquisition {
                     }
                 }
                 Stage::Joined(n) => self.pick_up(*n, slots, cx),
-                Stage::Ready | Stage::Pausing(..) => {}
+                Stage::Ready | Stage::Following(_) | Stage::Pausing(..) => {}
             }
             self.stage = Stage::Ready;
             let is_inside = |part: &Part| part.inside.is_some() && part.entered.is_none();
@@ -162,8 +162,12 @@ impl Acquisition {
         let patience = cx.settings.response_timeout / 2;
         let limit = self.started + patience;
         let limit = self.contended.map_or(limit, |_| limit.min(self.deadline));
-        if self.is_shorter(patience) && now < limit && lacking.iter().any(follows) {
+        if self.is_shorter(patience)
+            && now < limit
+            && let Some(n) = lacking.iter().copied().find(follows)
+        {
             // The request would overtake the release. A call that waits for longer is queued at the store then.
+            self.stage = Stage::Following(n);
             return Some(cx.wait(limit));
         }
         for n in lacking.iter().copied() {

@@ -7,6 +7,7 @@ use super::{
     input::{Failure, Inside, WantedLock},
     output::{Ask, Claimed, Entered, Refusal, Request},
     patience::Patience,
+    slot::Slot,
     slots::Slots,
     timer::{Target, Timer},
 };
@@ -96,6 +97,8 @@ pub(super) enum Stage {
         index: usize,
         keeps_until: Time,
     },
+    /// Has the turn of this key, and waits for a release that its request would overtake.
+    Following(usize),
     /// This request is under way.
     Asking(u64),
     /// Pauses. If the wait is over then, this is the outcome, except that a call asks again after `Split`.
@@ -333,6 +336,16 @@ impl Acquisition {
             what,
             timeout,
         })
+    }
+
+    /// Returns whether the call, which has the turn of this slot, can take its next step without a usable ownership there.
+    pub(super) fn goes_on_at(&self, slot: &Slot) -> bool {
+        match self.stage {
+            Stage::Ready => true,
+            Stage::Queued(n) | Stage::Waiting { index: n, .. } => self.parts[n].slot == slot.id,
+            Stage::Following(n) => self.parts[n].slot == slot.id && !slot.is_releasing(),
+            Stage::Joined(_) | Stage::Asking(_) | Stage::Pausing(..) | Stage::Refused(_) => false,
+        }
     }
 
     /// Returns whether the call is queued for this slot and lacks no other lock, so that it may join a shared ownership.

@@ -3,7 +3,7 @@
 
 use super::{
     Common, Life, SlotId,
-    call::Calls,
+    call::{Calls, acquisition},
     ownership::{Ownership, Phase},
     slot::Slot,
     slots::Slots,
@@ -68,9 +68,12 @@ impl Slot {
         let asks_again = |own: &Ownership| {
             own.phase() == Phase::Asking && self.mode_to_ask(own.mode) != own.mode
         };
-        if self.current().is_none_or(asks_again) && (self.line.turn() != cx.stepped || has_released)
+        if let Some(turn) = self.line.turn()
+            && self.current().is_none_or(asks_again)
+            && (Some(turn) != cx.stepped || has_released)
+            && acquisition(calls, turn).is_some_and(|call| call.goes_on_at(self))
         {
-            self.wake_turn(cx);
+            cx.wake(turn);
         }
     }
 

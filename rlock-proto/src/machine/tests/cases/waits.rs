@@ -1,6 +1,7 @@
 //! Calls with a short wait are as patient as those without one.
 
 use super::*;
+use crate::few::Few;
 
 /// Waits that end before the reply to the first request, and none.
 const SHORT: [Wait; 4] = [
@@ -319,4 +320,32 @@ fn a_waiter_that_its_store_cannot_notify_asks_again_after_growing_pauses() {
     client.refuse_at(request, QueuePlace::BEHIND, ms(60_000));
     client.tick(client.now + 4_000);
     assert!(!client.is_woken(call), "it is notified now");
+}
+
+/// Each of them has the turn for one key, whose release is under way, and an entry in a hold of the other key.
+#[test]
+fn calls_that_wait_for_releases_do_not_wake_each_other() {
+    let mut client = Client::new();
+    let mut hold = |key, terms| {
+        let request = asked(client.acquire(key, terms).1);
+        let entered = only(client.grant(request, FENCE));
+        (terms.mode == LockMode::Exclusive).then(|| client.leave_as(&entered, None));
+        entered
+    };
+    let shared = with(|terms| terms.mode = LockMode::Shared);
+    let outer = ["a", "b"].map(|key| (hold(key, terms(LEASE)), hold(key, shared)).1);
+    let [_, release] = client.sent().try_into().expect("both are released");
+    let [first, second] = [0, 1].map(|entered| {
+        let mode = |n| [LockMode::Exclusive, LockMode::Shared][usize::from(n == entered)];
+        let locks = Few::from_iter([wanted("a", mode(0)), wanted("b", mode(1))]);
+        let (call, step) = client.begin(locks, inside(&outer[entered]), waits(Wait::For(ms(50))));
+        assert_eq!(step, Step::Wait);
+        call
+    });
+    assert!(!client.is_woken(first));
+    assert_eq!(client.poll(first), Step::Wait);
+    assert!(!client.is_woken(second));
+    client.reply(Box::new(release), DONE);
+    assert!(!client.is_woken(second));
+    assert_eq!(client.next(first).claims[0].key, key("b"));
 }
