@@ -193,9 +193,8 @@ pub(crate) struct Client {
     pub(crate) awaited: BTreeMap<u64, Awaited>,
     /// The renewals that were decided, for replies that are late.
     pub(crate) confirmed: BTreeMap<u64, Confirmed>,
-    /// The largest fence that it has seen, and the largest token that it has had.
+    /// The fence after the largest one that it has seen.
     pub(crate) floor: u64,
-    pub(crate) largest_token: u64,
     /// When the latest message arrives: by the server and connection, and back.
     pub(crate) arrivals: BTreeMap<(usize, u8), u64>,
     /// When the latest request of an owner arrives.

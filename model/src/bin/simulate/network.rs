@@ -198,7 +198,7 @@ impl World {
         let unseen = if is_former {
             Vec::new()
         } else {
-            self.unseen(server, who, body)
+            self.unseen(server, body)
         };
         let (now, is_alone) = (self.now, self.servers.len() == 1);
         let state = self.server(server);

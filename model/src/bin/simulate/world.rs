@@ -178,7 +178,6 @@ impl World {
             awaited: BTreeMap::new(),
             confirmed: BTreeMap::new(),
             floor: 0,
-            largest_token: 0,
             arrivals: BTreeMap::new(),
             owners: BTreeMap::new(),
             due: u64::MAX,

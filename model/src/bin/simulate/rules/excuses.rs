@@ -9,7 +9,7 @@ use crate::{
     owner::OwnerId,
     plan::{Effect, Part},
     store::TOKENS,
-    world::{MS, Who, World},
+    world::{MS, World},
 };
 
 impl World {
@@ -76,18 +76,15 @@ impl World {
         keep.count() > members / 2
     }
 
-    /// Returns the keys of which a request may get a smaller token: the server has forgotten the last fence, its clock has
-    /// stepped back since, and the client has had no hold since that fence.
-    pub(crate) fn unseen(&mut self, server: usize, who: Who, body: &Body) -> Vec<Key> {
-        if !matches!(body, Body::Acquire(..) | Body::Release(..)) {
+    /// Returns the keys of which a request may get a token that is no larger: the server has forgotten the last fence, its clock
+    /// has stepped back since, and the client did not know that fence or a later one when it sent the request.
+    pub(crate) fn unseen(&mut self, server: usize, body: &Body) -> Vec<Key> {
+        let (Body::Acquire(_, floor) | Body::Release(_, floor)) = body else {
             return Vec::new();
-        }
-        let client = &self.clients[who.client];
-        let is_same = client.life_number == who.life;
-        let had = if is_same { client.largest_token } else { 0 };
+        };
         let (now, server) = (self.now, &mut self.servers[server]);
         let keys = body.keys().into_iter();
-        keys.filter(|key| had / TOKENS < server.largest_fence(key) && server.may_shrink(now, key))
+        keys.filter(|key| *floor <= server.largest_fence(key) && server.may_shrink(now, key))
             .collect()
     }
 

@@ -10,8 +10,6 @@ const NO_STALE_WRITE: Rule = "a resource that checks tokens refuses no rightful 
 impl World {
     /// Checks that the token of a hold that begins is larger than those before, and no other owner's.
     pub(super) fn tokens_grow(&mut self, key: &Key, hold: Hold) {
-        let client = &mut self.clients[hold.client];
-        client.largest_token = client.largest_token.max(hold.token);
         let void = self.void(key);
         let tokens = &mut self.lock(key).tokens;
         let (before, same) = (
