@@ -201,7 +201,12 @@ impl Sending {
                     maybe_executed: error.maybe_executed,
                     transient: error.transient,
                 };
-                (Reply::Failed(failure), Some(Box::new(error)))
+                let reply = if error.granted.is_empty() {
+                    Reply::Failed(failure)
+                } else {
+                    Reply::FailedInPart(error.granted.clone(), failure)
+                };
+                (reply, Some(Box::new(error)))
             }
         };
         let step = self

@@ -2,7 +2,7 @@
 
 use std::{error::Error, iter::successors, sync::Arc, time::Duration};
 
-use rlock_proto::key::Key;
+use rlock_proto::{few::Few, key::Key};
 
 use crate::{error::LockError, wording::shown};
 
@@ -16,6 +16,8 @@ pub(crate) struct StoreError {
     pub(crate) maybe_executed: bool,
     /// Whether a server replied that it refuses the request.
     pub(crate) is_refusal: bool,
+    /// The claims of an acquire that other masters of a cluster have granted.
+    pub(crate) granted: Few<usize>,
     pub(crate) source: Arc<dyn Error + Send + Sync>,
 }
 
@@ -29,6 +31,7 @@ impl StoreError {
             transient,
             maybe_executed,
             is_refusal: false,
+            granted: Few::new(),
             source: source.into().into(),
         }
     }

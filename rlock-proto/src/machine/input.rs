@@ -197,6 +197,8 @@ pub enum Reply {
     Applied(Applied),
     /// The store, or the way to it, has failed.
     Failed(Failure),
+    /// The same for a request for several locks, of which other masters of a cluster have granted those of these claims.
+    FailedInPart(Few<usize>, Failure),
     /// None will come: the future that sent the request was dropped.
     None,
 }
@@ -219,11 +221,19 @@ impl Failure {
 }
 
 impl Reply {
+    /// Returns the claims that were granted although the request has failed.
+    pub(super) fn granted_in_part(&self) -> Few<usize> {
+        match self {
+            Self::FailedInPart(granted, _) => granted.clone(),
+            _ => Few::new(),
+        }
+    }
+
     /// Returns the reply to a request for locks.
     pub(super) fn acquired(self) -> Result<Acquired, Failure> {
         match self {
             Self::Acquired(acquired) => Ok(acquired),
-            Self::Failed(failure) => Err(failure),
+            Self::Failed(failure) | Self::FailedInPart(_, failure) => Err(failure),
             Self::Applied(_) | Self::None => Err(Failure::UNANSWERED),
         }
     }
@@ -232,7 +242,7 @@ impl Reply {
     pub(super) fn applied(self) -> Result<Applied, Failure> {
         match self {
             Self::Applied(applied) => Ok(applied),
-            Self::Failed(failure) => Err(failure),
+            Self::Failed(failure) | Self::FailedInPart(_, failure) => Err(failure),
             Self::Acquired(_) | Self::None => Err(Failure::UNANSWERED),
         }
     }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    Common, Machine, SlotId, Touched,
+    CallId, Common, Machine, SlotId, Touched,
     call::{Acquisition, Call, Ending, Part, Stage, Work},
     doubt::{Answer, Asked},
     input::{Failure, Reply},
-    output::{Ask, Entered, Renew, Request, Step},
+    output::{Ask, Claimed, Entered, Renew, Request, Step},
     ownership::Phase,
     slot::Slot,
     slots::Slots,
@@ -107,8 +107,10 @@ impl Machine {
         };
         let is_dropped = reply == Reply::None;
         self.cx.polled = Some(id).filter(|_| !is_dropped);
+        let in_part = reply.granted_in_part();
         let reply = reply.acquired();
-        replied(request, &reply, is_dropped, &mut self.slots, &mut self.cx);
+        let (slots, cx) = (&mut self.slots, &mut self.cx);
+        replied(request, (&reply, &in_part), is_dropped, slots, cx);
         let call = self.calls.get_mut(&id);
         let asking = call.and_then(|call| call.asking(request.number));
         let (slots, cx) = (&mut self.slots, &mut self.cx);
@@ -163,8 +165,9 @@ impl Machine {
             }
             Ok(Acquired::Outdated) | Err(_) => {
                 let failure = reply.err().unwrap_or(Failure::UNANSWERED);
+                let given_up = give_up(request, &in_part, slots, cx);
                 if let Some(call) = asking {
-                    call.fails(failure, cx);
+                    call.on_failed(id, failure, &given_up, slots, cx);
                 }
             }
         }
@@ -224,7 +227,7 @@ impl Slot {
 /// Notes for the ownerships of an acquire that it was answered, or will not be.
 fn replied(
     request: &Request,
-    reply: &Result<Acquired, Failure>,
+    (reply, in_part): (&Result<Acquired, Failure>, &[usize]),
     is_dropped: bool,
     slots: &mut Slots,
     cx: &mut Common,
@@ -239,10 +242,15 @@ fn replied(
     // Without its reply, it is not known whether the grants of a quorum's members were rolled back.
     let is_untold = is_dropped && cx.settings.needs_majority;
     let takes_back = is_retired || is_untold;
-    for claim in &request.claims {
+    for (n, claim) in request.claims.iter().enumerate() {
         if let Some(own) = slots.own_mut(claim.slot, claim.owner) {
             let asked = Asked::Acquire { takes_back };
-            own.answered(asked, answer, cx.now);
+            let is_granted = in_part.contains(&n);
+            own.answered(
+                asked,
+                if is_granted { Answer::Missing } else { answer },
+                cx.now,
+            );
         }
     }
     let (claims, sent_at) = match reply {
@@ -307,6 +315,26 @@ fn refuse(
     not_held
 }
 
+/// Ends the ownerships of the locks that other masters of a cluster have granted. They would keep these locks from all others until
+/// a request of the call succeeds. Returns their slots.
+fn give_up(
+    request: &Request,
+    in_part: &[usize],
+    slots: &mut Slots,
+    cx: &mut Common,
+) -> Few<SlotId> {
+    let granted = in_part.iter().map(|n| &request.claims[*n]);
+    let is_pending = |claim: &&Claimed| {
+        let own = slots.own_mut(claim.slot, claim.owner);
+        own.is_some_and(|own| own.phase().is_pending())
+    };
+    let given_up: Few<SlotId> = granted.filter(is_pending).map(|claim| claim.slot).collect();
+    for slot in &given_up {
+        slots[*slot].end_current(cx);
+    }
+    given_up
+}
+
 impl Acquisition {
     /// Applies the reply that granted what the call asked for. Returns the entries of the call if it then has all its locks.
     fn on_granted(
@@ -342,6 +370,21 @@ impl Acquisition {
             return self.begin(&lacking, slots, cx);
         }
         None
+    }
+
+    /// Applies the failure of a request. The call gives back its turns for the locks that it had got in part.
+    fn on_failed(
+        &mut self,
+        id: CallId,
+        failure: Failure,
+        given_up: &[SlotId],
+        slots: &mut Slots,
+        cx: &mut Common,
+    ) {
+        let is_kept = |part: &Part| !given_up.contains(&part.slot);
+        self.contended = self.contended.filter(|(n, _)| is_kept(&self.parts[*n]));
+        self.give_turns_back(id, is_kept, slots);
+        self.fails(failure, cx);
     }
 
     /// Applies the reply that another owner has one of the locks.

@@ -12,7 +12,7 @@ use crate::store::{SendOptions, StoreError};
 
 impl ClusterStore {
     /// Acquires locks of any slots. If another owner holds one, replies that the owners may have all locks of the other slots, so
-    /// the client releases those and leaves their queues.
+    /// the client releases those and leaves their queues. An error names the locks that were granted before.
     pub(super) async fn acquire_across(
         &self,
         request: &AcquireRequest,
@@ -35,8 +35,10 @@ impl ClusterStore {
                 ..request.clone()
             };
             let reply = self.acquire_in(&some, left()).await;
-            let others = first_sent.is_some();
-            let mut reply = reply.map_err(|error| in_doubt(error, others))?;
+            let mut reply = reply.map_err(|error| StoreError {
+                granted: (0..claims.len()).filter(|at| fences[*at] > 0).collect(),
+                ..error
+            })?;
             match &mut reply {
                 Acquired::Granted {
                     fences: some,
@@ -67,13 +69,5 @@ impl ClusterStore {
             wanted: any_wanted,
             sent_at: first_sent.unwrap_or_else(|| clock.now()),
         })
-    }
-}
-
-/// Marks an error as ambiguous if other locks were granted.
-fn in_doubt(error: StoreError, others: bool) -> StoreError {
-    StoreError {
-        maybe_executed: error.maybe_executed || others,
-        ..error
     }
 }

@@ -7,6 +7,8 @@ use redis::{
     ServerErrorKind::{Ask, CrossSlot, Moved},
 };
 
+use rlock_proto::few::Few;
+
 use crate::store::StoreError;
 
 /// Errors after which the same request may succeed a moment later.
@@ -149,6 +151,7 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
         transient,
         maybe_executed,
         is_refusal: matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension),
+        granted: Few::new(),
         source: match error.kind() {
             ErrorKind::Server(Moved | Ask | CrossSlot) => Arc::new(Elsewhere(error)),
             _ if is_undeclared(&error) => Arc::new(Undeclared(error)),

@@ -69,6 +69,17 @@ async fn a_lock_is_released_when_the_master_of_the_next_one_fails() {
             assert_soon_clear(&cluster, key).await;
         }
     }
+    // While a call waits for the failed master, other calls get the lock at the first one.
+    let before = last_token(one, &first).await;
+    let waits = client.lock_all([first.clone(), second]).wait(LONG);
+    let waits = tokio::spawn(async move { waits.acquire().await });
+    eventually(LONG, "the first was granted", async || {
+        last_token(one, &first).await > before
+    })
+    .await;
+    let other = client.lock(first.clone()).shared().wait(LONG);
+    drop(other.acquire().await.expect("its turn"));
+    waits.abort();
 }
 
 #[tokio::test]

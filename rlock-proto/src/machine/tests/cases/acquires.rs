@@ -398,6 +398,46 @@ fn a_call_asks_again_for_a_lock_that_changed_while_it_asked_for_another_one() {
     assert_eq!(again.claims[0].key, key("k"));
 }
 
+#[test]
+fn a_call_gives_up_what_other_masters_have_granted_when_its_request_fails() {
+    let mut client = Client::new();
+    let (both, step) = client.acquire("a b", terms(LEASE));
+    let first = asked(step);
+    let failure = Failure {
+        maybe_executed: false,
+        transient: true,
+    };
+    let failed = Reply::FailedInPart(one(0), failure);
+    assert_eq!(client.reply(first.clone(), failed), Step::Wait);
+    assert_eq!(owner(&client.sent_one()), owner(&first));
+    client.tick(100);
+    let again = asked(client.poll(both));
+    let are_kept = first
+        .claims
+        .iter()
+        .zip(&again.claims)
+        .map(|(one, next)| one.owner == next.owner);
+    assert!(are_kept.eq([false, true]));
+}
+
+/// The call has waited for `a` in its client, and no other client has it.
+#[test]
+fn a_call_that_got_the_lock_it_has_waited_for_reports_why_it_lacks_another_one() {
+    for (granted, is_reported) in [(0, true), (1, false)] {
+        let mut client = Client::new();
+        let (first, step) = client.acquire("a", terms(LEASE));
+        let both = client.queue("a b", with(|terms| terms.wait = Wait::For(ms(5_000))));
+        client.on(Input::Cancel(first));
+        client.on(Input::Reply(asked(step), Reply::None));
+        let request = client.next(both);
+        client.now = 5_000;
+        let failed = Reply::FailedInPart(one(granted), Failure::UNANSWERED);
+        let step = client.reply(request, failed);
+        assert_eq!(is_taken(&step), !is_reported);
+        assert_eq!(step == Step::Refused(Refusal::Failed), is_reported);
+    }
+}
+
 /// A roll back may be executed after the next grant to the same owner.
 #[test]
 fn an_owner_whose_grant_may_be_taken_back_is_not_used_again() {
