@@ -454,22 +454,18 @@ pub(crate) fn observed(election: &Election) -> mpsc::UnboundedReceiver<LeaderCha
 pub(crate) async fn next_leader(
     observed: &mut mpsc::UnboundedReceiver<LeaderChange>,
 ) -> LeaderInfo {
-    let leader = async {
-        loop {
-            let change = observed.recv().await.expect("the client lives");
-            if let LeaderChange::Leader(leader) = change {
-                return leader;
-            }
-        }
-    };
-    within(LONG, "a leader is observed", leader).await
+    leader_among(async || observed.recv().await).await
 }
 
 /// Reads changes up to the next leader. Nothing else reads them, so changes in between may be merged.
 pub(crate) async fn leader_of(changes: &mut LeaderChanges) -> LeaderInfo {
+    leader_among(async || changes.next().await).await
+}
+
+async fn leader_among(mut next: impl AsyncFnMut() -> Option<LeaderChange>) -> LeaderInfo {
     let leader = async {
         loop {
-            let change = changes.next().await.expect("the client lives");
+            let change = next().await.expect("the client lives");
             if let LeaderChange::Leader(leader) = change {
                 return leader;
             }

@@ -9,9 +9,17 @@ use std::{
 };
 
 use rlock_core::{ClientCertificate, LockClient, LockClientBuilder, LockError, StoreUrl};
-use rlock_testkit::{Authority, MASTERS, RedisCluster, RedisServer, eventually};
+use rlock_testkit::{
+    Authority, MASTERS, RedisCluster, RedisServer, RedisServerBuilder, eventually,
+};
 
 use crate::common::{LASTING, LONG, assert_refused, assert_unavailable, builder};
+
+/// A server that asks clients for a certificate of this authority.
+fn asking(authority: &Arc<Authority>) -> RedisServerBuilder {
+    let server = RedisServer::builder().tls_of(authority);
+    server.asks_for_certificates()
+}
 
 fn trusting(authority: &Authority) -> LockClientBuilder {
     builder().tls_ca(authority.ca_pem())
@@ -79,10 +87,7 @@ async fn a_server_is_known_by_the_authority_that_the_client_is_given() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_asks_for_a_certificate_is_shown_the_clients_own() {
     let authority = Arc::new(Authority::new());
-    let server = RedisServer::builder()
-        .tls_of(&authority)
-        .asks_for_certificates()
-        .start();
+    let server = asking(&authority).start();
     let client = assert_lets_in_shown_certificates_only(&server.tls_url().into(), &authority).await;
     // And again over new connections.
     assert!(server.kill_all_clients().await > 0);
@@ -98,10 +103,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_the_clients_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_shows_the_present_certificate_of_its_provider_and_keeps_its_holds() {
     let authority = Arc::new(Authority::new());
-    let server = RedisServer::builder()
-        .tls_of(&authority)
-        .asks_for_certificates()
-        .start();
+    let server = asking(&authority).start();
     let own = |authority: &Authority| {
         let (certificate, key) = authority.client_certificate("billing");
         Some(ClientCertificate::new(certificate, key))
@@ -153,9 +155,7 @@ async fn a_client_shows_the_present_certificate_of_its_provider_and_keeps_its_ho
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certificate() {
     let authority = Arc::new(Authority::new());
-    let node = RedisServer::builder()
-        .tls_of(&authority)
-        .asks_for_certificates()
+    let node = asking(&authority)
         .replicates_by_tls()
         .config("tls-cluster", "yes");
     let cluster = RedisCluster::of(&node).await;
@@ -173,9 +173,7 @@ async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certifi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_lets_in_only_clients_that_show_a_certificate() {
     let authority = Arc::new(Authority::new());
-    let server = RedisServer::builder().tls_of(&authority);
-    let server = server.asks_for_certificates();
-    let three = [(); 3].map(|()| server.clone().start());
+    let three = [(); 3].map(|()| asking(&authority).start());
     let quorum = StoreUrl::quorum(three.each_ref().map(RedisServer::tls_url));
     assert_lets_in_shown_certificates_only(&quorum, &authority).await;
 }

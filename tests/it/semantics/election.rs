@@ -179,22 +179,17 @@ async fn a_client_that_retains_its_locks_keeps_none_that_it_has_resigned_from() 
     let election = client.election("scheduler");
     let leadership = election.campaign().await.expect("free");
     leadership.resign().await.expect("led");
-    assert!(
-        client
-            .inspect("scheduler")
-            .await
-            .expect("a reply")
-            .is_none()
-    );
-    // Another lock of the same key is retained, but no client leads.
-    client.lock("scheduler").run(async {}).await.expect("free");
-    assert!(
+    let is_taken = async || {
         client
             .inspect("scheduler")
             .await
             .expect("a reply")
             .is_some()
-    );
+    };
+    assert!(!is_taken().await);
+    // Another lock of the same key is retained, but no client leads.
+    client.lock("scheduler").run(async {}).await.expect("free");
+    assert!(is_taken().await);
     assert_eq!(election.leader().await.expect("a reply"), None);
 }
 

@@ -110,18 +110,15 @@ async fn a_server_that_becomes_read_only_refuses_locks_until_it_takes_writes_aga
             text.contains("check `default_transaction_read_only`")
         })
     };
+    let grants = async || {
+        let other = client.lock("other").wait(LONG);
+        drop(other.acquire().await.expect("free"));
+    };
     let name = "default_transaction_read_only";
     server.set(name, "on").await;
     eventually(LONG, "it is refused", refuses).await;
     server.set(name, "off").await;
-    drop(
-        client
-            .lock("other")
-            .wait(LONG)
-            .acquire()
-            .await
-            .expect("free"),
-    );
+    grants().await;
     assert_soon_extended(&guard).await;
 
     // Sessions that are open already may still write.
@@ -133,14 +130,7 @@ async fn a_server_that_becomes_read_only_refuses_locks_until_it_takes_writes_aga
     server.execute(END_ALL).await;
     eventually(LONG, "it is refused", refuses).await;
     server.execute(&of_database("off")).await;
-    drop(
-        client
-            .lock("other")
-            .wait(LONG)
-            .acquire()
-            .await
-            .expect("free"),
-    );
+    grants().await;
     assert_soon_extended(&guard).await;
 }
 

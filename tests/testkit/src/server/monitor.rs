@@ -42,15 +42,7 @@ pub struct CommandWatch {
 impl CommandWatch {
     pub(super) async fn on(socket: &Path) -> Self {
         let mut stream = BufReader::new(log_in(socket).await);
-        stream
-            .write_all(b"MONITOR\r\n")
-            .await
-            .expect("the server reads");
-        assert_eq!(
-            read_line(&mut stream).await,
-            "+OK",
-            "the server answers MONITOR"
-        );
+        tell(&mut stream, "MONITOR").await;
         Self {
             stream,
             marker: log_in(socket).await,
@@ -103,17 +95,16 @@ async fn log_in(socket: &Path) -> UnixStream {
     let socket = socket.to_string_lossy();
     let stream = UnixStream::connect(&*socket).await;
     let mut stream = BufReader::new(stream.expect("the server runs"));
-    let login = format!("AUTH {FIXTURE_USER} {FIXTURE_USER}\r\n");
-    stream
-        .write_all(login.as_bytes())
-        .await
-        .expect("the server reads");
-    assert_eq!(
-        read_line(&mut stream).await,
-        "+OK",
-        "the server knows the fixture's user"
-    );
+    let login = format!("AUTH {FIXTURE_USER} {FIXTURE_USER}");
+    tell(&mut stream, &login).await;
     stream.into_inner()
+}
+
+async fn tell(stream: &mut BufReader<UnixStream>, command: &str) {
+    let line = format!("{command}\r\n");
+    let written = stream.write_all(line.as_bytes()).await;
+    written.expect("the server reads");
+    assert_eq!(read_line(stream).await, "+OK", "{command}");
 }
 
 async fn read_line(stream: &mut BufReader<UnixStream>) -> String {
