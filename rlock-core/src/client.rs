@@ -217,12 +217,15 @@ impl LockClient {
     /// Returns a handle to a lock of several keys, which are acquired together and have one guard.
     ///
     /// A call acquires all keys or none: while one of them is taken, it waits for that one and keeps none of the
-    /// others for longer than 10 ms. Calls that name the same keys in another order therefore cannot deadlock. A key
-    /// that is named twice is locked once, and a call inside a lock of one of the keys re-enters that lock.
+    /// others for longer than 10 ms, as long as its future is polled. Calls that name the same keys in another order
+    /// therefore cannot deadlock. A key that is named twice is locked once, and a call inside a lock of one of the keys
+    /// re-enters that lock.
     ///
-    /// On a Redis Cluster, the client acquires keys of different hash slots one after the other, and releases them in the
-    /// background if one of them is taken. Until then, another [`try_acquire`](crate::Lock::try_acquire) finds them taken. Keys
-    /// with the same hash tag, as in `{tenant}:order`, are acquired in one step.
+    /// On a Redis Cluster, the client acquires keys of different hash slots one after the other. If one of them is taken,
+    /// or its master does not reply, the client releases the others in the background. Until then, another
+    /// [`try_acquire`](crate::Lock::try_acquire) finds them taken, and if the process ends before then, they stay taken
+    /// until their leases end. [`shutdown`](Self::shutdown) waits for the releases. Keys with the same hash tag, as in
+    /// `{tenant}:order`, are acquired in one step.
     ///
     /// # Errors
     ///

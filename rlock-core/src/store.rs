@@ -58,7 +58,8 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         0
     }
 
-    /// Gives every owner its key, or none of them. The remaining TTL only grows.
+    /// Grants all locks of the request, or refuses it. A refusal names the locks that the owners may have, and the client
+    /// releases those. A quorum cannot name them, and rolls back what its members granted. The remaining TTL only grows.
     ///
     /// A release hands the lock off to the first waiter and notifies its client. Waiters come before other owners.
     fn acquire<'a>(

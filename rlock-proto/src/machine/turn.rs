@@ -91,8 +91,8 @@ impl Slot {
     }
 
     /// Returns whether a call whose wait has ended stays in the line until it is known who has the lock. A call that has waited
-    /// leaves once the store has granted the exclusive lock to the call with the turn. One that asks only once stays, because the
-    /// call with the turn may still not use the lock.
+    /// leaves once the store has granted the exclusive lock to the call with the turn, or may have. One that asks only once stays,
+    /// because the call with the turn may still not use the lock.
     pub(super) fn waits_for_decision(&self, asks_once: bool, now: Time) -> bool {
         let is_granted = self
             .current()
