@@ -26,20 +26,19 @@ impl World {
         else {
             return;
         };
-        // No request of the client is on its way.
+        // No request of the client is on its way. It tells the store nothing about a lock that is lost.
         let is_told = own.phase() == Phase::Held && own.is_told(true) && holder.is_idle();
-        if !is_told || self.is_quorum() || self.plan.may(Effect::Repeats) {
+        let is_valid = own.valid_until(holder.clock.time(self.now)).is_ok();
+        if !(is_told && is_valid) || self.is_quorum() || self.plan.may(Effect::Repeats) {
             return;
         }
-        // The client tells the store of a downgrade as of a count, and tells it nothing about a lock that is lost.
-        if (own.mode, id.mode()) == (LockMode::Shared, LockMode::Exclusive) && own.lost().is_none()
-        {
+        // The client tells the store of a downgrade as of a count.
+        if (own.mode, id.mode()) == (LockMode::Shared, LockMode::Exclusive) {
             let what = format!("{key}: server {server} is not told of a downgrade");
             return self.breaks(COUNTED, what);
         }
-        let is_valid = own.valid_until(holder.clock.time(self.now)).is_ok();
         let is_counted = own.used() == LockMode::Exclusive && self.plan.has(Part::CountsEntries);
-        if is_valid && is_counted && own.entries() != stored.count {
+        if is_counted && own.entries() != stored.count {
             let (entries, count) = (own.entries(), stored.count);
             let what = format!("{key}: {entries} entries, and {count} on the server");
             self.breaks(COUNTED, what);
