@@ -3,7 +3,7 @@
 
 use super::{
     Common, Life, SlotId,
-    call::{Calls, acquisition},
+    call::{Calls, Stage, acquisition},
     ownership::{Ownership, Phase},
     slot::Slot,
     slots::Slots,
@@ -29,7 +29,6 @@ impl Slot {
     /// Settles the slot, whatever the input was: ends a retention or a shared ownership that others
     /// wait for, serves the line, sends what the background has to send, and schedules the next look.
     fn settle(&mut self, calls: &mut Calls, cx: &mut Common) {
-        let was_releasing = self.is_releasing();
         self.end_retention(cx);
         self.advance(calls, cx);
         if let Some(own) = self.current()
@@ -64,14 +63,14 @@ impl Slot {
         (cx.schedule).look_by(due, Target::Slot(self.id), &mut self.due);
         self.watch_turn(calls, cx);
         // The call that has just taken its step is not woken again, unless it waits for a release that has ended since.
-        let has_released = was_releasing && !self.is_releasing();
         let asks_again = |own: &Ownership| {
             own.phase() == Phase::Asking && self.mode_to_ask(own.mode) != own.mode
         };
         if let Some(turn) = self.line.turn()
             && self.current().is_none_or(asks_again)
-            && (Some(turn) != cx.stepped || has_released)
-            && acquisition(calls, turn).is_some_and(|call| call.goes_on_at(self))
+            && let Some(call) = acquisition(calls, turn)
+            && (Some(turn) != cx.stepped || matches!(call.stage, Stage::Following(_)))
+            && call.goes_on_at(self)
         {
             cx.wake(turn);
         }
