@@ -372,7 +372,7 @@ impl Acquisition {
         None
     }
 
-    /// Applies the failure of a request. The call gives back its turns for the locks that it had got in part.
+    /// Applies the failure of a request. The call gives back the turns of these slots, whose locks it has given up.
     fn on_failed(
         &mut self,
         id: CallId,

@@ -1,5 +1,5 @@
 //! Acquires locks of several slots: slot by slot, in the order that all clients use, because no script reaches them all and calls in
-//! different orders would block each other. If one lock is taken, the client releases the others.
+//! different orders would block each other. If one lock is taken, or its master fails, the client releases the others.
 
 use rlock_proto::{
     few::Few,

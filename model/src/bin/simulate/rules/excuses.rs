@@ -76,8 +76,8 @@ impl World {
         keep.count() > members / 2
     }
 
-    /// Returns the keys of which a request may get a token that is no larger: the server has forgotten the last fence, its clock
-    /// has stepped back since, and the client did not know that fence or a later one when it sent the request.
+    /// Returns the keys of which a request may get the last fence again, or a smaller one: the server has forgotten that fence, its
+    /// clock has stepped back since, and the client knew neither that fence nor a later one when it sent the request.
     pub(crate) fn unseen(&mut self, server: usize, body: &Body) -> Vec<Key> {
         let (Body::Acquire(_, floor) | Body::Release(_, floor)) = body else {
             return Vec::new();
