@@ -5,8 +5,11 @@ use std::time::Duration;
 use crate::{
     lease::Time,
     mode::LockMode,
-    store::{GRACE, Grant},
+    store::{GRACE, Grant, fence_at},
 };
+
+/// The time by which a member's clock may be ahead, so that its fence is. A client's own clock drifts less in this time.
+const LONGEST_STEP: Duration = Duration::from_millis(100);
 
 /// The remaining tokens of an owner: all up to the last one of its fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -170,13 +173,22 @@ impl Tokens {
     }
 
     /// Returns the least new fence that a renewal asks for, or 0.
-    pub(super) fn ask(&mut self) -> u64 {
+    ///
+    /// Members of a quorum that granted the lock later, or missed a reply, have a larger fence than this client knows, and would
+    /// set none. So it asks them for one by the time that has passed, which does not run ahead of their clocks.
+    pub(super) fn ask(&mut self, needs_majority: bool, now: Time) -> u64 {
         if self.end == 0 || self.wish == Wish::None {
             return 0;
         }
         // This renewal does not ask to keep the fence, so its reply must not confirm an earlier, lost one that did.
         (self.wish, self.asked_to_keep) = (Wish::Asked, None);
-        self.fence() + 1
+        let passed = if needs_majority {
+            now.since(self.fenced_at).min(LONGEST_STEP)
+        } else {
+            Duration::ZERO
+        };
+        let micros = u64::try_from(passed.as_micros()).unwrap_or(u64::MAX);
+        self.fence() + 1 + fence_at(micros)
     }
 
     /// Ends the wish for a new fence with the renewal that asked for it, so that the next hold may ask again.
@@ -239,13 +251,13 @@ mod tests {
         tokens.granted(grant(7));
         let now = Time::from_nanos(1);
         tokens.run_low();
-        assert_eq!(tokens.ask(), 0, "enough are left");
+        assert_eq!(tokens.ask(false, at(9)), 0, "enough are left");
         for _ in 0..64 {
             tokens.take();
         }
         tokens.run_low();
         assert!(tokens.is_fence_due());
-        assert_eq!(tokens.ask(), 8);
+        assert_eq!(tokens.ask(false, at(9)), 8);
         assert!(!tokens.is_fence_due() && tokens.is_coming());
         tokens.renewed(10, now, LEASE);
         tokens.end_wish();
@@ -253,6 +265,19 @@ mod tests {
         assert!(!tokens.is_coming());
         tokens.renewed(9, now, LEASE);
         assert_eq!(tokens.take(), None, "it is older than what is known");
+    }
+
+    /// Members that granted the lock later have larger fences, and would set none that is only the next one.
+    #[test]
+    fn a_quorum_is_asked_for_a_fence_by_the_time_that_has_passed_since_the_last_one() {
+        for (after, fence) in [(0, 8), (1, 18), (50, 508), (100, 1008), (10_000, 1008)] {
+            let mut tokens = Tokens::new(1);
+            tokens.granted(grant(7));
+            tokens.take();
+            tokens.run_low();
+            let now = grant(7).since + Duration::from_millis(after);
+            assert_eq!(tokens.ask(true, now), fence, "{after} ms");
+        }
     }
 
     #[test]
@@ -277,7 +302,7 @@ mod tests {
         assert!(asks(&mut tokens, 10), "this request is lost");
         all(&mut tokens);
         tokens.run_low();
-        assert_eq!(tokens.ask(), 8);
+        assert_eq!(tokens.ask(false, at(9)), 8);
         tokens.renewed(8, at(20), LEASE);
         tokens.kept(at(20), LEASE);
         assert!(asks(&mut tokens, 30));

@@ -19,9 +19,9 @@ const LONGEST_LATE: Duration = Duration::from_millis(250);
 /// The longest pause of a waiter after a notification. Waiters that ask at the same moment split the members, and
 /// none of them gets the lock.
 const SPREAD: Duration = Duration::from_millis(10);
-/// By how much a new fence exceeds the last known one at least, in the unit of fences. Members whose last fence is larger set
-/// no new one. The fences of a hold differ by less, unless the clocks of the members differ.
-pub(super) const FENCE_STEP: u64 = 1024;
+/// Fences that differ by this or more are taken for those of different holds, in the unit of fences: 51 ms. Those of one hold
+/// differ by as much as the members' clocks, and by how much later one of them granted it.
+pub(super) const OF_ONE_HOLD: u64 = 512;
 
 /// The replies of those members that executed a request.
 pub struct Votes<'a, T> {
@@ -194,16 +194,6 @@ pub fn applied(votes: &Votes<'_, Applied>, extends: bool) -> Option<Applied> {
     }
 }
 
-/// Returns the renewal to send to each member.
-#[must_use]
-pub fn with_step(renewal: &Renewal) -> Renewal {
-    let step = if renewal.fence > 0 { FENCE_STEP } else { 0 };
-    Renewal {
-        fence: renewal.fence + step,
-        ..renewal.clone()
-    }
-}
-
 /// Returns the locks that a member has to restore, because it lacks them although a majority has confirmed them, so that no
 /// other owner can have a majority. The member gets the fence of the hold, so that a later holder has a larger token there, too.
 #[must_use]
@@ -226,14 +216,14 @@ pub fn to_restore(asked: &[Renewal], outcome: &Renewed, by_member: &Renewed) -> 
 
 /// Returns those last fences of the members that the token of the present hold can be of, the largest first. The token
 /// is of the largest fence of the majority that granted the lock first, so at least a majority has none that is larger.
-/// A member that missed the renewal which set a new fence still has one of an earlier hold, which is smaller by most of
-/// a step.
+/// A member that missed the renewal which set a new fence still has one of an earlier hold, which is left out if it is
+/// much smaller.
 #[must_use]
 pub fn fences_of_hold(mut fences: Vec<u64>, members: usize) -> Vec<u64> {
     fences.sort_unstable_by(|one, other| other.cmp(one));
     fences.truncate((fences.len() + 1).saturating_sub(majority(members)));
     let largest = fences.first().copied().unwrap_or(0);
-    fences.retain(|fence| largest - fence < FENCE_STEP / 2);
+    fences.retain(|fence| largest - fence < OF_ONE_HOLD);
     fences
 }
 

@@ -179,13 +179,7 @@ impl World {
         let sender = &self.clients[client];
         match sent {
             Sent::Request(request) => Body::of(request, sender.id, sender.floor),
-            Sent::Renew(renew) => {
-                let mut renewal = renew.for_store(sender.id);
-                if self.servers.len() > 1 {
-                    renewal = decisions::with_step(&renewal);
-                }
-                Body::Renew(renewal, renew.lease)
-            }
+            Sent::Renew(renew) => Body::Renew(renew.for_store(sender.id), renew.lease),
         }
     }
 

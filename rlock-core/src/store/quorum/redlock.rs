@@ -23,7 +23,7 @@ use futures_util::{FutureExt, future::join_all};
 use rlock_proto::{
     quorum::{
         acquired, applied, decisive, is_acquired, is_applied, is_granted, is_held, renewed,
-        to_restore, with_step,
+        to_restore,
     },
     store::{AcquireRequest, Acquired, Applied, Change, ReleaseRequest, Renewal, Renewed},
 };
@@ -114,7 +114,7 @@ impl QuorumStore {
         send: SendOptions,
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
-        let asked: Arc<[Renewal]> = renewals.iter().map(with_step).collect();
+        let asked: Arc<[Renewal]> = renewals.into();
         let mut call = QuorumCall::to_all(&self.members, |member| {
             let asked = Arc::clone(&asked);
             async move { member.renew(&asked, lease, send).await }

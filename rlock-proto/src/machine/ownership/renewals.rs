@@ -221,7 +221,7 @@ impl Ownership {
         now: Time,
     ) -> Renew {
         self.lease.renewal_sent = Some(now);
-        let fence = self.tokens.ask();
+        let fence = self.tokens.ask(settings.needs_majority, now);
         let keeps_fence =
             fence == 0 && (self.tokens).ask_to_keep(lease, settings.fence_retention, now);
         let is_needed = keeps_fence || settings.needs_majority;
