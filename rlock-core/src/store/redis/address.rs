@@ -136,7 +136,7 @@ impl Address {
     /// Stores the master that a Sentinel names, and returns the number of its promotion, or `None` if the client knows another
     /// master. An isolated Sentinel may name a former one. So this one counts only if its epoch is higher, or if a majority
     /// replied and none of them knew the promotion with the number `replaced`, because they were set up again.
-    fn learn(&self, named: &Named, replaced: Option<u64>) -> Option<u64> {
+    pub(super) fn learn(&self, named: &Named, replaced: Option<u64>) -> Option<u64> {
         let mut promotion = None;
         self.promotions.send_if_modified(|told| {
             let is_later = told.count == 0 || named.master.epoch > told.master.epoch;

@@ -156,7 +156,7 @@ impl ReplicaCheck {
         let asked = timeout(longest, async {
             let latest = self.link.address.promotion();
             connection.take_if(|(promotion, _)| *promotion != latest);
-            let (_, connection) = if let Some(connection) = connection {
+            let (promotion, connection) = if let Some(connection) = connection {
                 connection
             } else {
                 let server = self.link.address.server(longest).await?;
@@ -169,7 +169,11 @@ impl ReplicaCheck {
             let waits = left.saturating_sub(BEFORE_END.max(left / 10)).max(left / 2);
             let request = self.request(granted, waits);
             let answers = connection.send_packed_commands(&request, 0, request.len());
-            read(answers.await?, granted)
+            let answers = answers.await?;
+            if *promotion != self.link.address.promotion() {
+                return Err(gone());
+            }
+            read(answers, granted)
         });
         let answers = asked.await.map_err(|_| StoreError::no_reply(longest))?;
         answers.map_err(|error| classify_login(&self.link.address.settings, error, LOGIN))

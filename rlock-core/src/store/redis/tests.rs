@@ -1,6 +1,7 @@
 //! Tests connections against servers and Sentinels that reply as a test says.
 
 use std::sync::{
+    OnceLock,
     atomic::{AtomicBool, Ordering},
     mpsc,
 };
@@ -12,7 +13,7 @@ use super::{
     fake::{FakeSentinels, FakeServer, REFUSED},
     *,
 };
-use crate::store::endpoint::Endpoint;
+use crate::{options::Replicas, store::endpoint::Endpoint};
 
 const SILENCE: Duration = Duration::from_millis(200);
 /// After this time, a test hangs.
@@ -25,11 +26,21 @@ fn store(url: &str, callers: Option<&Handle>) -> Arc<RedisStore> {
 }
 
 fn store_with(url: &str, callers: Option<&Handle>, listener: &Listener) -> Arc<RedisStore> {
+    store_of(url, callers, listener, None)
+}
+
+fn store_of(
+    url: &str,
+    callers: Option<&Handle>,
+    listener: &Listener,
+    replicas: Option<Replicas>,
+) -> Arc<RedisStore> {
     let Ok(Endpoint::Server(endpoint)) = Endpoint::parse(url) else {
         panic!("a server");
     };
     let options = StoreOptions {
         connect_timeout: LONG,
+        replicas,
         ..StoreOptions::for_tests(Uuid::nil())
     };
     RedisStore::of(endpoint, &options, listener, callers)
@@ -256,5 +267,55 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
     }
     let counts = (former.count("EVALSHA"), master.count("EVALSHA"));
     assert_eq!(counts, (requests, 1));
+    background.abort();
+}
+
+/// The client hears of its successor while the replica confirms.
+#[tokio::test]
+async fn a_former_master_does_not_confirm_that_a_replica_has_a_lock() {
+    let (sentinels, url) = FakeSentinels::start().await;
+    let of_holder = |holds: bool| {
+        move |words: &[String]| match words[0].as_str() {
+            "PEXPIRE" | "HEXISTS" => format!(":{}\r\n", u8::from(holds)),
+            "WAIT" => ":1\r\n".to_owned(),
+            _ => REFUSED.to_owned(),
+        }
+    };
+    let master = FakeServer::start(of_holder(false)).await.port;
+    let address = Arc::<OnceLock<Address>>::default();
+    let (known, reported) = (Arc::clone(&address), sentinels.clone());
+    let former = FakeServer::start(move |words| {
+        if words[0] == "WAIT" {
+            reported.reply([Some((2, master, "")); 3]);
+            let successor = sentinel::Master {
+                epoch: 2,
+                host: "127.0.0.1".to_owned(),
+                port: master,
+            };
+            let named = sentinel::Named {
+                master: successor,
+                is_promoting: false,
+            };
+            known.wait().learn(&named, None);
+        }
+        of_holder(true)(words)
+    });
+    sentinels.reply([Some((1, former.await.port, "")); 3]);
+    let (least, within) = (1, LONG);
+    let listener: Listener = Arc::new(drop);
+    let store = store_of(&url, None, &listener, Some(Replicas { least, within }));
+    let background = tokio::spawn(Arc::clone(&store).background());
+    Arc::clone(&store).connect().await.expect("a master");
+    assert!(address.set(store.background.address.clone()).is_ok());
+    let claim = Claim {
+        key: Key::parse("k").expect("valid"),
+        owner: OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
+    };
+    let outcome = store.replicate(&[claim], LONG).await;
+    let error = outcome.expect_err("the new master lacks it").to_string();
+    assert!(
+        error.contains("the master does not have the lock"),
+        "{error}"
+    );
     background.abort();
 }
