@@ -8,15 +8,20 @@ use redis::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use super::{
     dial::boxed,
-    errors::{classify_connect, not_sent, refuses_protocol, wants_password, without_kind},
+    errors::{
+        classify_connect, not_sent, refuses_protocol, timed_out, wants_password, without_kind,
+    },
     sentinel::{self, Master, Named},
 };
-use crate::store::{StoreError, endpoint::ServerEndpoint, options::ConnectionSettings};
+use crate::{
+    store::{StoreError, endpoint::ServerEndpoint, options::ConnectionSettings},
+    wording::shown,
+};
 
 /// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -163,9 +168,14 @@ impl Address {
 
     /// Handles the reply of one Sentinel. If it contradicts what the client knows, all are asked.
     async fn hear(&self, named: Named, within: Duration) {
-        if self.learn(&named, None).is_none()
-            && let Err(error) = self.server(within).await
-        {
+        if self.learn(&named, None).is_some() {
+            return;
+        }
+        // The provider of a certificate may take as long as the Sentinels.
+        let longest = within.max(sentinel::SHORTEST_TIMEOUT) * 2;
+        let asked = timeout(longest, self.server(within)).await;
+        let late = |_| Err(timed_out(format!("no master within {}", shown(longest))));
+        if let Err(error) = asked.unwrap_or_else(late) {
             tracing::debug!(address = %self, %error, "asking all Sentinels failed");
         }
     }
@@ -198,7 +208,14 @@ impl Address {
                 let redis = info.redis_settings().clone().set_protocol(protocol);
                 let info = info.clone().set_redis_settings(redis);
                 let listening = boxed(async {
-                    let sentinel = self.settings.tls.current().await?.open(info)?;
+                    let tls = timeout(within, self.settings.tls.current()).await;
+                    let late = |_| {
+                        Err(timed_out(format!(
+                            "no certificate within {}",
+                            shown(within)
+                        )))
+                    };
+                    let sentinel = tls.unwrap_or_else(late)?.open(info)?;
                     let hear = |named| boxed(self.hear(named, within));
                     sentinel::listen(&sentinel, service, within, hear).await
                 });

@@ -33,7 +33,7 @@ pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behin
     `sentinel_user=…&sentinel_password=…`; before the hosts are those of the master";
 
 /// The shortest time-out of a request to a Sentinel.
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The channels about promotions. The Sentinel that promotes a replica reports it before the others do, and 100 ms before it
 /// orders it.
