@@ -189,8 +189,8 @@ pub(super) fn is_foreign(error: &StoreError) -> bool {
 /// Returns whether the next connection may serve the request: this one has ended, or its login did.
 pub(in crate::store) fn may_be_repeated(error: &StoreError) -> bool {
     let of_connection = error.source.downcast_ref::<RedisError>();
-    let has_ended = of_connection
-        .is_some_and(|error| error.is_unrecoverable_error() || error.is_connection_dropped());
+    let has_ended =
+        of_connection.is_some_and(|error| error.is_unrecoverable_error() || error.is_io_error());
     has_ended || error.transient && has_one_of(error, &["NOAUTH", "WRONGPASS"])
 }
 
@@ -312,7 +312,7 @@ pub(super) fn is_read_only(error: &RedisError) -> bool {
 /// Returns whether another connection may succeed where this one failed.
 pub(super) fn wants_reconnect(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
-        || error.is_connection_dropped()
+        || error.is_io_error()
         || error.kind() == ErrorKind::Parse
         || is_read_only(error)
 }
@@ -320,9 +320,8 @@ pub(super) fn wants_reconnect(error: &RedisError) -> bool {
 /// Returns `None` if the server refuses the command. Returns an error if the connection failed, or if the server is
 /// busy. A connection that is set up while a script runs would never receive notifications.
 pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T>> {
-    let has_failed = |error: &RedisError| {
-        wants_reconnect(error) || error.is_io_error() || wants_password(error) || is_busy(error)
-    };
+    let has_failed =
+        |error: &RedisError| wants_reconnect(error) || wants_password(error) || is_busy(error);
     match outcome {
         Err(error) if has_failed(&error) => Err(error),
         outcome => Ok(outcome.ok()),
@@ -366,6 +365,13 @@ mod tests {
         ] {
             assert_eq!(classify(answered(&line)).to_string(), said);
         }
+    }
+
+    #[test]
+    fn a_connection_that_the_system_gave_up_is_replaced_and_the_request_repeated() {
+        let error = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert!(wants_reconnect(&error));
+        assert!(may_be_repeated(&classify(error)));
     }
 
     /// Redis 6.2 words the refusal of a command inside a script differently.
