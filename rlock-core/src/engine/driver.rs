@@ -1,22 +1,22 @@
-//! Starts a client's background tasks, restarts one that panics, and stops them with the last handle.
+//! Starts a client's background tasks, and stops them with the last handle.
 
 use std::{
     fmt,
-    future::Future,
     panic::{RefUnwindSafe, UnwindSafe},
     sync::Arc,
     time::Duration,
 };
 
 use rlock_proto::machine::{Input, Machine};
-use tokio::{sync::SetOnce, task::JoinSet, time::timeout};
+use tokio::{sync::SetOnce, time::timeout};
 
-use crate::engine::{background, core::Core, queries};
+use crate::{
+    engine::{background, core::Core, queries},
+    store::tasks::supervised,
+};
 
 /// How long a client continues to release dropped locks after its last handle was dropped.
 const DRAIN: Duration = Duration::from_secs(5);
-/// The pause before a background task that panicked restarts.
-const RESTART: Duration = Duration::from_millis(100);
 
 /// A handle of a client. The background ends with the last one.
 #[derive(Clone)]
@@ -116,25 +116,5 @@ async fn run(core: &Arc<Core>, stop: &SetOnce<Stop>) {
     tokio::select! {
         () = tasks => {}
         () = end => {}
-    }
-}
-
-/// Runs a background task, and restarts it if it panics: a bug that one ownership provokes must not stop the
-/// renewal of all others.
-async fn supervised<F>(name: &str, start: impl Fn() -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    loop {
-        // Ends the task when dropped.
-        let mut task = JoinSet::new();
-        task.spawn(start());
-        match task.join_next().await {
-            Some(Err(error)) if error.is_panic() => {
-                tracing::error!(task = name, %error, "background task panicked, it starts again");
-                tokio::time::sleep(RESTART).await;
-            }
-            _ => return,
-        }
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use rlock_core::{Lock, LockClient, testing::simulate_loss};
+use rlock_testkit::{RedisCluster, eventually};
 use tokio::task::{JoinHandle, yield_now};
 use tracing::span::{Attributes, Id, Record};
 
@@ -108,9 +109,13 @@ async fn assert_free(lock: Lock, call: i64) {
     guard.release().await.expect("held");
 }
 
-#[test]
-fn a_panic_of_a_subscriber_leaves_no_lock_taken() {
-    alone!(a_panic_of_a_subscriber_leaves_no_lock_taken);
+/// Makes the subscriber panic at its call with this number, counted from 0.
+fn panic_at(call: i64) {
+    LEFT.store(call, SeqCst);
+}
+
+/// Installs the subscriber for the whole process.
+fn install() {
     let shown = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         if !info.payload().is::<OnPurpose>() {
@@ -118,12 +123,41 @@ fn a_panic_of_a_subscriber_leaves_no_lock_taken() {
         }
     }));
     tracing::subscriber::set_global_default(Fragile).expect("the only subscriber");
+}
+
+/// The client has one connection to the master, because no runtime has made it.
+#[test]
+fn a_panic_of_a_subscriber_while_a_connection_of_a_cluster_is_lost_does_not_keep_it_lost() {
+    alone!(a_panic_of_a_subscriber_while_a_connection_of_a_cluster_is_lost_does_not_keep_it_lost);
+    install();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let cluster = runtime.block_on(RedisCluster::start());
+    let client = LockClient::builder().connect_blocking(cluster.url());
+    let client = client.expect("it is up");
+    runtime.block_on(async {
+        let key = cluster.key_at(0, "k").await;
+        assert_free(client.lock(&key), 0).await;
+        panic_at(0);
+        for of in ["normal", "pubsub"] {
+            let _: i64 = (cluster.node(0))
+                .command(&["CLIENT", "KILL", "TYPE", of])
+                .await;
+        }
+        eventually(LONG, "a panic", async || LEFT.load(SeqCst) < 0).await;
+        assert_free(client.lock(&key), 0).await;
+    });
+}
+
+#[test]
+fn a_panic_of_a_subscriber_leaves_no_lock_taken() {
+    alone!(a_panic_of_a_subscriber_leaves_no_lock_taken);
+    install();
     keep_metrics();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     for call in 0.. {
         let connect = || LockClient::builder().connect_blocking(format!("memory:{call}"));
         let clients = [(); 2].map(|()| connect().expect("a client"));
-        LEFT.store(call, SeqCst);
+        panic_at(call);
         runtime.block_on(use_everything(&clients));
         let left = LEFT.swap(i64::MAX, SeqCst);
         for key in KEYS {

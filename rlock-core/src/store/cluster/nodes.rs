@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rlock_proto::{
@@ -28,7 +31,7 @@ use crate::store::{
         RedisStore,
         errors::{not_yet, unexpected},
     },
-    tasks::AbortOnDrop,
+    tasks::{AbortOnDrop, supervised},
 };
 
 /// A node and its connections, which end with it.
@@ -46,10 +49,12 @@ impl Node {
     }
 }
 
-/// Maintains the connections of a node.
-async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
-    // If this fails, `keep_up` connects.
-    let _ = store.background.connect().await;
+/// Maintains the connections of a node. Connects if they are new. Otherwise `keep_up` does, and reports that changes were missed.
+async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>, is_new: bool) {
+    if is_new {
+        // If this fails, `keep_up` connects.
+        let _ = store.background.connect().await;
+    }
     // Another node may have replaced a silent node, whose connection never breaks.
     let suspect = async {
         loop {
@@ -194,7 +199,15 @@ impl Nodes {
         let keyspace = Keyspace::at_node(self.options.prefix.clone(), addr);
         let (listener, callers) = (&self.listener, self.callers.as_ref());
         let store = RedisStore::new(endpoint, keyspace, &self.options, listener, callers);
-        let keeper = keep(Arc::clone(&store), Arc::clone(&self.rediscover));
+        let (kept, rediscover) = (Arc::clone(&store), Arc::clone(&self.rediscover));
+        let keeper = async move {
+            let is_new = AtomicBool::new(true);
+            let keep = || {
+                let is_new = is_new.swap(false, Ordering::Relaxed);
+                keep(Arc::clone(&kept), Arc::clone(&rediscover), is_new)
+            };
+            supervised("node", keep).await;
+        };
         Node {
             addr: addr.clone(),
             store,
