@@ -62,6 +62,9 @@ use crate::{
 /// How often a request is repeated because its session has ended.
 const MOST_REPEATS: usize = 2;
 
+/// The time in which a renewal that has waited for a row replies.
+const REPLIES: Duration = Duration::from_millis(50);
+
 pub(crate) struct PostgresStore {
     keyspace: Keyspace,
     schema: String,
@@ -126,7 +129,8 @@ impl PostgresStore {
         }
     }
 
-    /// Sends a request once. A session that is silent for a while is replaced, and a late reply still counts.
+    /// Sends a request once. A session that is silent for a while is replaced. That ends its requests, but the late reply of one that
+    /// cannot be ended, such as during a slow write to the disk, still counts.
     async fn attempt(
         &self,
         request: &Request,
@@ -254,6 +258,15 @@ impl PostgresStore {
     }
 }
 
+/// Returns how long a session may be silent during a renewal: as usual, but not longer than the caller allows, unless it may
+/// wait for a row for that time.
+fn silence_of_renewal(lease: Duration, longest: Option<Duration>, usual: Duration) -> Duration {
+    let [shortest, most] = [50, 250].map(Duration::from_millis);
+    // As in `renew.sql`.
+    let row_wait = (lease / 12).clamp(shortest, most);
+    longest.unwrap_or(usual).min(usual).max(row_wait + REPLIES)
+}
+
 /// An attempt that failed.
 struct Failed {
     error: StoreError,
@@ -299,6 +312,8 @@ impl Store for PostgresStore {
     ) -> ReplyFuture<'a, Renewed> {
         Box::pin(async move {
             let began = Instant::now();
+            let usual = self.options().response_timeout / 2;
+            let send = send.silence(silence_of_renewal(lease, send.silence, usual));
             match self.renewed(renewals, lease, send).await {
                 // One row may be the cause, such as one that another transaction keeps.
                 Err(error) if error.is_refusal && error.transient && renewals.len() > 1 => {
@@ -364,5 +379,25 @@ impl Store for PostgresStore {
             };
             tokio::join!(background, Arc::clone(&self.changes).keep_up());
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_detects_a_silent_session_as_soon_as_other_requests_but_not_while_it_waits_for_a_row()
+     {
+        for (lease, usual, silence) in [
+            (150, 1_000, 100),
+            (1_200, 1_000, 400),
+            (30_000, 1_000, 1_000),
+            (3_600_000, 1_000, 1_000),
+            (30_000, 10, 300),
+        ] {
+            let [lease, usual, silence] = [lease, usual, silence].map(Duration::from_millis);
+            assert_eq!(silence_of_renewal(lease, Some(lease / 3), usual), silence);
+        }
     }
 }

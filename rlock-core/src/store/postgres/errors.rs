@@ -77,14 +77,16 @@ const SLOW_COMMITS: &str = "the commit of another notification takes long; look 
 
 /// Returns the error of a request.
 pub(super) fn classify(error: &Error) -> StoreError {
-    let Some(refusal) = error.as_db_error() else {
-        return StoreError::ambiguous(text(error));
-    };
-    let code = refusal.code();
-    if ends_session(error) {
-        return StoreError::ambiguous(words(refusal));
+    match error.as_db_error() {
+        None => StoreError::ambiguous(text(error)),
+        Some(refusal) if ends_session(error) => StoreError::ambiguous(words(refusal)),
+        Some(refusal) => rolled_back(error, refusal),
     }
-    // The server rolled the request back.
+}
+
+/// Returns the error of a request that the server rolled back, or of a login that it refused.
+fn rolled_back(error: &Error, refusal: &DbError) -> StoreError {
+    let code = refusal.code();
     let passes = PASSING.iter().any(|class| code.code().starts_with(class));
     let is_transient =
         passes || *code == SqlState::READ_ONLY_SQL_TRANSACTION || lacks_schema(error);
@@ -96,8 +98,13 @@ pub(super) fn classify(error: &Error) -> StoreError {
 
 /// Returns the error of an attempt to connect, which executed nothing.
 pub(super) fn classify_connect(error: &Error) -> StoreError {
-    if error.as_db_error().is_some() {
-        return classify(error).not_executed();
+    match error.as_db_error() {
+        // A login that is refused is fatal, too.
+        Some(refusal) if is_ending(refusal.code(), None) => {
+            return StoreError::ambiguous(words(refusal)).not_executed();
+        }
+        Some(refusal) => return rolled_back(error, refusal),
+        None => {}
     }
     let text = text(error);
     if text.contains(NO_WRITES) {
@@ -124,11 +131,14 @@ pub(super) fn classify_end(error: &Error) -> StoreError {
 
 /// Returns whether the session has ended with this error.
 fn ends_session(error: &Error) -> bool {
-    error.code().is_none_or(is_ending)
+    let refusal = error.as_db_error();
+    refusal.is_none_or(|refusal| is_ending(refusal.code(), refusal.parsed_severity()))
 }
 
-fn is_ending(code: &SqlState) -> bool {
-    ENDING.iter().any(|ending| code.code().starts_with(ending))
+fn is_ending(code: &SqlState, severity: Option<Severity>) -> bool {
+    // A server that cannot write its log to the disk panics, although the commit may be in it.
+    matches!(severity, Some(Severity::Fatal | Severity::Panic))
+        || ENDING.iter().any(|ending| code.code().starts_with(ending))
 }
 
 /// Returns whether the request may succeed over the next session: because this one has ended, because the next one may lead to a
@@ -185,21 +195,29 @@ fn text(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{SqlState, is_ending};
+    use super::{Severity, SqlState, is_ending};
 
     #[test]
-    fn a_session_ends_with_a_lost_connection_a_shutdown_and_the_server_s_time_outs() {
-        for (code, ends) in [
-            ("08006", true),
-            ("57P01", true),
-            ("25P03", true),
-            ("25P04", true),
-            ("57014", false), // a cancelled statement
-            ("25006", false), // a standby
-            ("25P02", false),
-            ("40001", false),
+    fn a_session_ends_with_a_lost_connection_a_shutdown_the_server_s_time_outs_and_fatal_errors() {
+        for (code, severity, ends) in [
+            ("08006", Severity::Error, true),
+            ("57P01", Severity::Error, true),
+            ("25P03", Severity::Error, true),
+            ("25P04", Severity::Error, true),
+            ("57014", Severity::Error, false), // a cancelled statement
+            ("25006", Severity::Error, false), // a standby
+            ("25P02", Severity::Error, false),
+            ("40001", Severity::Error, false),
+            ("40001", Severity::Fatal, true), // a query that hindered the recovery of a standby
+            ("53100", Severity::Error, false),
+            ("53100", Severity::Panic, true), // a full disk
         ] {
-            assert_eq!(is_ending(&SqlState::from_code(code)), ends, "{code}");
+            let code = SqlState::from_code(code);
+            assert_eq!(
+                is_ending(&code, Some(severity)),
+                ends,
+                "{code:?} {severity:?}"
+            );
         }
     }
 }

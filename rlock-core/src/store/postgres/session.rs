@@ -31,6 +31,8 @@ const ENDS: Duration = Duration::from_millis(10);
 const PART: char = '+';
 /// The bytes of a message that fit into one notification, together with what precedes a part.
 const MOST_BYTES: usize = 7_900;
+/// The most bytes of a message that is not complete. Each role of the database may send parts.
+const MOST_PENDING: usize = 1 << 20;
 
 /// The settings of a session that no pooler serves.
 const OF_SESSION: &str = "SET default_transaction_isolation = 'read committed'; SET client_min_messages = 'warning';
@@ -296,7 +298,7 @@ impl Inbox {
     /// Adds a part. Returns the message if it was the last one.
     fn complete(&mut self, part: &str) -> Option<String> {
         let (head, text) = part.split_once(' ')?;
-        if head.get(1..) == Some("0") {
+        if head.get(1..) == Some("0") || self.parts.len() > MOST_PENDING {
             self.parts.clear();
         }
         self.parts.push_str(text);
