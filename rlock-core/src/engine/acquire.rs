@@ -183,10 +183,16 @@ impl Attempt<'_> {
         let claims: Few<Claim> = guards.iter().map(claim).collect();
         let lease = self.request.lock.options.lease;
         let replicated = self.core().store.replicate(&claims, lease);
-        if let Err(error) = self.core().in_runtime(replicated).await {
+        let replicated = self.core().in_runtime_until_closed(replicated).await;
+        let failed = match replicated {
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some(self.failed(error)),
+            None => Some(LockError::closed(self.action())),
+        };
+        if let Some(error) = failed {
             // A release that fails is repeated in the background.
             join_all(guards.into_iter().map(EntryGuard::release)).await;
-            return Err(self.failed(error));
+            return Err(error);
         }
         guards.iter_mut().for_each(|guard| guard.ends_by(None));
         Ok(guards)

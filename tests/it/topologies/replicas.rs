@@ -263,6 +263,22 @@ async fn the_connection_that_waits_is_replaced_when_it_breaks() {
 }
 
 #[tokio::test]
+async fn a_shutdown_ends_an_acquire_that_waits_for_replicas() {
+    let (master, replica) = pair().await;
+    let client = careful(&master.url(), 1, LONG * 10).await;
+    replica.pause();
+    let mut watch = master.watch_commands().await;
+    let waiting = acquiring(client.lock("k").lease(LASTING));
+    assert_soon_waits(&mut watch).await;
+    client.shutdown().await.expect("released");
+    let outcome = within(LONG, "an error", waiting).await.expect("no panic");
+    assert!(
+        matches!(outcome, Err(LockError::Closed { .. })),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_master_that_is_demoted_during_a_wait_is_not_a_master_and_that_passes() {
     let (master, replica) = pair().await;
     let strict = careful(&master.url(), 1, ms(3000)).await;
