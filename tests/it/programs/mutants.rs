@@ -22,14 +22,33 @@ fn every_mutant_has_a_name_fits_the_sources_and_names_a_test() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!((20..=70).contains(&names.len()), "{} mutants", names.len());
+
+    let mut by_hand = HashSet::new();
+    for row in table_of_bugs().lines() {
+        match row.split(',').collect::<Vec<_>>()[..] {
+            [bug, "by hand", _] => by_hand.insert(bug.to_owned()),
+            [_, caught_by, _] => match caught_by.strip_prefix("by hand: ") {
+                Some(other) => by_hand.insert(other.to_owned()),
+                None => true,
+            },
+            _ => panic!("not a row: {row}"),
+        };
+    }
+    assert_eq!(
+        by_hand, names,
+        "`design/data/mutants.csv` has a row for each"
+    );
+}
+
+fn table_of_bugs() -> String {
+    let table = fs::read_to_string(workspace().join("design/data/mutants.csv"));
+    table.expect("the table is there")
 }
 
 /// `design/data/mutants.csv` says what catches the bugs that were put back by hand at any time.
 #[test]
 fn each_bug_that_was_caught_is_caught_by_a_test_that_exists() {
-    let table = fs::read_to_string(workspace().join("design/data/mutants.csv"));
-    let table = table.expect("the table is there");
-    for row in table.lines().skip(1) {
+    for row in table_of_bugs().lines().skip(1) {
         let test = row.rsplit(',').next().unwrap_or_default();
         let function = test.rsplit("::").next().unwrap_or_default();
         let mut places = ["rlock-proto/src", "rlock-core/src", "tests", "model"].iter();
