@@ -133,9 +133,9 @@ impl Election {
     /// lease ends.
     ///
     /// A slow reader may miss changes in between, but never the latest. A client that was cut off asks for the leader
-    /// when it is connected again, and leaves out a leader that does not reply until it does. A process that ends
-    /// right after it has resigned, without [`drain`](LockClient::drain) or [`shutdown`](LockClient::shutdown), may
-    /// not have told everyone.
+    /// when it is connected again, and leaves out a leader that does not reply until it does. If a process ends
+    /// right after it has resigned, without [`drain`](LockClient::drain) or [`shutdown`](LockClient::shutdown), some
+    /// observers may still return it as the leader until they next ask the store.
     ///
     /// A term that ends at once may not be announced. If an announced term is smaller than the latest one, this client
     /// asks for the leader, and returns the reply. So after the store has lost its data, terms may have smaller numbers

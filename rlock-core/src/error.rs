@@ -134,8 +134,8 @@ pub enum LockError {
     },
 
     /// The call is inside a hold of the same key whose mode does not admit it: an exclusive call inside a shared hold
-    /// or a permit, a shared call inside a permit, or a permit inside a shared hold. Waiting would never end, because
-    /// the call itself keeps the lock.
+    /// or a permit, a shared call inside a permit, a permit inside a shared hold, or more permits than the hold has. Waiting
+    /// would never end, because the call itself keeps the lock.
     #[non_exhaustive]
     Upgrade {
         /// The key.

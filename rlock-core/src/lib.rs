@@ -157,7 +157,7 @@ pub use rlock_macros::distributed_lock;
 
 /// Makes a key from a template, as the attribute [`macro@distributed_lock`] does, for code without the attribute.
 ///
-/// A [placeholder](macro@distributed_lock#keys) names a variable, a constant or `self`, and may go on with fields,
+/// A [placeholder](macro@distributed_lock#key) names a variable, a constant or `self`, and may go on with fields,
 /// indices and methods: `<id>`, `<order.id>`, `<self.tenant()>`, `<LIMIT>`. It may have a format: `<day:06>`. Values are
 /// escaped, so different values never share a key. The key is the one that the attribute makes of the same template and
 /// values, so both lock the same.

@@ -106,7 +106,7 @@ pub(crate) fn mode(options: &LockOptions, needs_majority: bool) -> Result<(), Lo
     check(take > 0, "take", take, reason)?;
     let reason = "there are no permits to take: set `permits` to their number";
     check(take == 1 || permits > 0, "take", take, reason)?;
-    let reason = "it must be at least 1, and `take` needs it, too; with 1, the lock is exclusive";
+    let reason = "it must be at least 1, and `take` needs it, too; for an exclusive lock, leave `permits` out";
     check(permits > 0, "permits", permits, reason)?;
     let reason = "there are fewer permits than that; raise `permits` or lower `take`";
     check(take <= permits, "take", take, reason)?;

@@ -224,7 +224,7 @@ impl Lock {
     }
 
     /// Acquires the lock if it is free or, with several keys, if all are. Returns `None` if another call holds it, or
-    /// if a call of this process already waits for it. Also returns `None` if another client [retains](Self::retain)
+    /// if a call of this client already waits for it. Also returns `None` if another client [retains](Self::retain)
     /// it, but that client then releases it, so a later attempt can succeed.
     ///
     /// Never waits for a holder, regardless of [`wait`](Self::wait). If the store does not reply, the

@@ -6,14 +6,14 @@
 //! after the window means that no call has run the tick.
 //!
 //! An instance runs a tick only while its own clock shows at most a *window* after the tick, and the tick stays locked
-//! for at least two windows. So no two instances run the same tick if their clocks differ by less than a window, even if
+//! until two windows after it, or longer. So no two instances run the same tick if their clocks differ by less than a window, even if
 //! one of them comes late. `rlock once`, the command, uses the same locks.
 //!
 //! | what happens to the run | by default | with [`retry`](Job::retry) |
 //! | --- | --- | --- |
 //! | it returns a value, or `Ok` | done | done |
 //! | it returns `Err`, panics or is cancelled | done: it may have done a part | free at once for another instance |
-//! | its process dies or is cut off | taken until two windows after the tick, then missed | free when the [lease](Job::lease) ends |
+//! | its process dies or is cut off | taken until its lease ends, at the earliest two windows after the tick, then missed | free when the [lease](Job::lease) ends |
 //! | its lock is [lost](crate::LockError::Lost) in another way | free | free |
 //!
 //! A tick that is free can run again on another instance within the window, and is missed after that. No lock can prove

@@ -7,7 +7,7 @@ pub enum LostCause {
     /// The store no longer has the lock, because it expired there, or was deleted, evicted or flushed.
     #[error("the store no longer has it (expired, deleted, evicted or flushed there)")]
     Removed,
-    /// The lease ended before a renewal was confirmed, or the watchdog was disabled. A lock that was handed off
+    /// The lease ended before a renewal or, without the watchdog, an extension was confirmed. A lock that was handed off
     /// has a lease of only one second until its first renewal. The log line `lock lost` names the lease.
     #[error("its lease ended without a confirmed renewal")]
     Expired,

@@ -58,7 +58,7 @@ pub(super) fn permits(option: LockOption, value: Expr) -> syn::Result<Expr> {
         Ok(0) => error(
             number.span(),
             format_args!(
-                "`permits = {number}` lets no call in: it must be at least 1; with 1, the lock is exclusive"
+                "`permits = {number}` lets no call in: it must be at least 1; for an exclusive lock, leave `permits` out"
             ),
         ),
         Err(_) => error(
