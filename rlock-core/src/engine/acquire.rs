@@ -183,19 +183,17 @@ impl Attempt<'_> {
         let claims: Few<Claim> = guards.iter().map(claim).collect();
         let lease = self.request.lock.options.lease;
         let replicated = self.core().store.replicate(&claims, lease);
-        let replicated = self.core().in_runtime_until_closed(replicated).await;
-        let failed = match replicated {
-            Some(Ok(())) => None,
-            Some(Err(error)) => Some(self.failed(error)),
-            None => Some(LockError::closed(self.action())),
+        let failed = match self.core().in_runtime_until_closed(replicated).await {
+            Some(Ok(())) => {
+                guards.iter_mut().for_each(|guard| guard.ends_by(None));
+                return Ok(guards);
+            }
+            Some(Err(error)) => self.failed(error),
+            None => LockError::closed(self.action()),
         };
-        if let Some(error) = failed {
-            // A release that fails is repeated in the background.
-            join_all(guards.into_iter().map(EntryGuard::release)).await;
-            return Err(error);
-        }
-        guards.iter_mut().for_each(|guard| guard.ends_by(None));
-        Ok(guards)
+        // A release that fails is repeated in the background.
+        join_all(guards.into_iter().map(EntryGuard::release)).await;
+        Err(failed)
     }
 
     fn refused(

@@ -8,7 +8,8 @@ use crate::{
     store::{GRACE, Grant, fence_at},
 };
 
-/// The time by which a member's clock may be ahead, so that its fence is. A client's own clock drifts less in this time.
+/// The longest time by which a new fence is larger. The clocks of members seldom differ by more, and a client's own clock drifts
+/// little in it.
 const LONGEST_STEP: Duration = Duration::from_millis(100);
 
 /// The remaining tokens of an owner: all up to the last one of its fence.
@@ -174,8 +175,8 @@ impl Tokens {
 
     /// Returns the least new fence that a renewal asks for, or 0.
     ///
-    /// Members of a quorum that granted the lock later, or missed a reply, have a larger fence than this client knows, and would
-    /// set none. So it asks them for one by the time that has passed, which does not run ahead of their clocks.
+    /// A member of a quorum that granted the lock after the majority may have a larger fence than this client knows, and would set
+    /// none. So all are asked for one that is larger by the time that has passed, and does not run ahead of their clocks.
     pub(super) fn ask(&mut self, needs_majority: bool, now: Time) -> u64 {
         if self.end == 0 || self.wish == Wish::None {
             return 0;

@@ -136,7 +136,6 @@ fn a_fence_that_a_member_did_not_renew_belongs_to_an_earlier_hold() {
     );
     // The member was the last one to grant the lock, so that the client does not know its fence.
     assert_eq!(fences_of_hold(vec![new, earlier + 16], 3), [new]);
-
     assert_eq!(
         fences_of_hold(vec![earlier + OF_ONE_HOLD, earlier, 1], 3),
         [earlier + OF_ONE_HOLD]

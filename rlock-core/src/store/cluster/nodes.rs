@@ -2,10 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use rlock_proto::{
@@ -49,12 +46,13 @@ impl Node {
     }
 }
 
-/// Maintains the connections of a node. Connects if they are new. Otherwise `keep_up` does, and reports that changes were missed.
-async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>, is_new: bool) {
-    if is_new {
-        // If this fails, `keep_up` connects.
-        let _ = store.background.connect().await;
-    }
+/// Opens the first connection of a node. If this fails, [`keep`] connects.
+async fn open(store: Arc<RedisStore>) {
+    let _ = store.background.connect().await;
+}
+
+/// Replaces the connections of a node when they fail, and reports that changes were missed.
+async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
     // Another node may have replaced a silent node, whose connection never breaks.
     let suspect = async {
         loop {
@@ -201,12 +199,8 @@ impl Nodes {
         let store = RedisStore::new(endpoint, keyspace, &self.options, listener, callers);
         let (kept, rediscover) = (Arc::clone(&store), Arc::clone(&self.rediscover));
         let keeper = async move {
-            let is_new = AtomicBool::new(true);
-            let keep = || {
-                let is_new = is_new.swap(false, Ordering::Relaxed);
-                keep(Arc::clone(&kept), Arc::clone(&rediscover), is_new)
-            };
-            supervised("node", keep).await;
+            supervised("node", || open(Arc::clone(&kept))).await;
+            supervised("node", || keep(Arc::clone(&kept), Arc::clone(&rediscover))).await;
         };
         Node {
             addr: addr.clone(),

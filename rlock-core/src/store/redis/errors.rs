@@ -189,9 +189,8 @@ pub(super) fn is_foreign(error: &StoreError) -> bool {
 /// Returns whether the next connection may serve the request: this one has ended, or its login did.
 pub(in crate::store) fn may_be_repeated(error: &StoreError) -> bool {
     let of_connection = error.source.downcast_ref::<RedisError>();
-    let has_ended =
-        of_connection.is_some_and(|error| error.is_unrecoverable_error() || error.is_io_error());
-    has_ended || error.transient && has_one_of(error, &["NOAUTH", "WRONGPASS"])
+    of_connection.is_some_and(ends_connection)
+        || error.transient && has_one_of(error, &["NOAUTH", "WRONGPASS"])
 }
 
 fn has_one_of(error: &StoreError, codes: &[&str]) -> bool {
@@ -309,12 +308,14 @@ pub(super) fn is_read_only(error: &RedisError) -> bool {
     has_code(error, "READONLY")
 }
 
+/// Returns whether the connection has ended with this error.
+fn ends_connection(error: &RedisError) -> bool {
+    error.is_unrecoverable_error() || error.is_io_error()
+}
+
 /// Returns whether another connection may succeed where this one failed.
 pub(super) fn wants_reconnect(error: &RedisError) -> bool {
-    error.is_unrecoverable_error()
-        || error.is_io_error()
-        || error.kind() == ErrorKind::Parse
-        || is_read_only(error)
+    ends_connection(error) || error.kind() == ErrorKind::Parse || is_read_only(error)
 }
 
 /// Returns `None` if the server refuses the command. Returns an error if the connection failed, or if the server is
